@@ -1,0 +1,34 @@
+#include "common/base/log.h"
+
+#include <atomic>
+#include <cstdio>
+
+namespace millrace {
+namespace {
+
+void StderrSink(LogLevel level, std::string_view event, const LogField* fields, size_t field_count) {
+  static constexpr char kLetters[] = "DIWE";
+  std::string line(1, kLetters[static_cast<int>(level)]);
+  line.append(" ").append(event);
+  for (size_t i = 0; i < field_count; ++i) line.append(" ").append(fields[i].key).append("=").append(fields[i].value);
+  line.push_back('\n');
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+std::atomic<LogSink> g_sink{&StderrSink};
+std::atomic<LogLevel> g_least{LogLevel::kInfo};
+
+}  // namespace
+
+void SetLogSink(LogSink sink, LogLevel least) {
+  g_sink = sink;
+  g_least = least;
+}
+
+bool LogEnabled(LogLevel level) { return level >= g_least.load(std::memory_order_relaxed); }
+
+void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {
+  if (LogEnabled(level)) g_sink.load()(level, event, fields.begin(), fields.size());
+}
+
+}  // namespace millrace

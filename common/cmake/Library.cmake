@@ -1,0 +1,100 @@
+# millrace_library(name LAYER n HEADERS ... SOURCES ... DEPS ... THIRD_PARTY ...)
+#   A static library millrace_<name> (alias millrace::<name>) of one layer of docs/architecture.md. Configuring fails when
+#   it names a library of a higher layer, or a third party that its layer may not use.
+# millrace_extensions(library HEADER h TYPE T NAMESPACE ns ENTRIES a b ...)
+#   One table of descriptors generated from the folder's own list: each a.cc defines `ns::a::kDescriptor`, and `ns::All()`
+#   returns them in list order.
+# millrace_service(name SOURCES ... DEPS ...)      an executable of layer 5
+# millrace_test(name SOURCES ... DEPS ... LABELS ... TIMEOUT s)   one gtest binary, one ctest entry
+# millrace_benchmark(name SOURCES ... DEPS ...)    a Google Benchmark program, built but not run by ctest
+define_property(TARGET PROPERTY MR_LAYER)
+set(MR_DEPS_FILE ${PROJECT_BINARY_DIR}/millrace_deps.txt)
+file(WRITE ${MR_DEPS_FILE} "")
+
+# Pure computation that any layer may link, PRIVATE: Abseil and libcrypto (SHA-256); PCRE2 is for text in layer 1.
+set(MR_PURE_THIRD_PARTY "^(absl::.*|millrace::dep_crypto|millrace::dep_pcre2)$")
+
+function(millrace_library name)
+  cmake_parse_arguments(A "" "LAYER" "HEADERS;SOURCES;DEPS;THIRD_PARTY" ${ARGN})
+  if(A_UNPARSED_ARGUMENTS OR NOT DEFINED A_LAYER)
+    message(FATAL_ERROR "millrace_library(${name}): LAYER is missing or unknown words '${A_UNPARSED_ARGUMENTS}'")
+  endif()
+  add_library(millrace_${name} STATIC ${A_SOURCES})
+  add_library(millrace::${name} ALIAS millrace_${name})
+  target_sources(millrace_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${A_HEADERS})
+  set_target_properties(millrace_${name} PROPERTIES MR_LAYER ${A_LAYER} VERIFY_INTERFACE_HEADER_SETS ON LINKER_LANGUAGE CXX)
+  foreach(dep IN LISTS A_DEPS)
+    get_target_property(dep_layer millrace_${dep} MR_LAYER)
+    if(dep_layer GREATER A_LAYER)
+      message(FATAL_ERROR "millrace_${name} (layer ${A_LAYER}) may not depend on millrace_${dep} (layer ${dep_layer})")
+    endif()
+    if(A_LAYER EQUAL 4 AND dep_layer EQUAL 3)
+      message(FATAL_ERROR "millrace_${name} is a runtime and may not depend on the adapter millrace_${dep}")
+    endif()
+    target_link_libraries(millrace_${name} PUBLIC millrace::${dep})
+  endforeach()
+  foreach(third IN LISTS A_THIRD_PARTY)
+    if(NOT third MATCHES "${MR_PURE_THIRD_PARTY}" AND NOT A_LAYER EQUAL 3)
+      message(FATAL_ERROR "millrace_${name}: only adapters (layer 3) may use ${third}")
+    endif()
+    target_link_libraries(millrace_${name} PRIVATE ${third})
+  endforeach()
+  file(APPEND ${MR_DEPS_FILE} "${name} ${A_LAYER} ${CMAKE_CURRENT_SOURCE_DIR} deps=${A_DEPS} third=${A_THIRD_PARTY}\n")
+  add_executable(millrace_${name}_linktest EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/common/cmake/empty_main.cc)
+  target_link_libraries(millrace_${name}_linktest PRIVATE "$<LINK_LIBRARY:WHOLE_ARCHIVE,millrace_${name}>")
+  set_target_properties(millrace_${name}_linktest PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/linktests)
+  set_property(GLOBAL APPEND PROPERTY MR_LINKTESTS millrace_${name}_linktest)
+endfunction()
+
+function(millrace_extensions library)
+  cmake_parse_arguments(A "" "HEADER;TYPE;NAMESPACE" "ENTRIES" ${ARGN})
+  set(decl "")
+  set(rows "")
+  foreach(e IN LISTS A_ENTRIES)
+    string(APPEND decl "namespace ${e} {\nextern const ${A_TYPE} kDescriptor;\n}\n")
+    string(APPEND rows "    &${e}::kDescriptor,\n")
+    target_sources(millrace_${library} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/${e}.cc)
+  endforeach()
+  file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${library}_registry.gen.cc @ONLY CONTENT
+"#include \"@A_HEADER@\"
+namespace @A_NAMESPACE@ {
+@decl@
+static const @A_TYPE@* const kAll[] = {
+@rows@};
+std::span<const @A_TYPE@* const> All() { return kAll; }
+}  // namespace @A_NAMESPACE@
+")
+  target_sources(millrace_${library} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/${library}_registry.gen.cc)
+endfunction()
+
+function(millrace_service name)
+  cmake_parse_arguments(A "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${A_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  list(TRANSFORM A_DEPS PREPEND millrace::)
+  target_link_libraries(${name} PRIVATE ${A_DEPS})
+endfunction()
+
+function(millrace_test name)
+  cmake_parse_arguments(A "" "TIMEOUT" "SOURCES;DEPS;THIRD_PARTY;LABELS" ${ARGN})
+  if(NOT A_TIMEOUT)
+    set(A_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${A_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  list(TRANSFORM A_DEPS PREPEND millrace::)
+  target_link_libraries(${name} PRIVATE ${A_DEPS} ${A_THIRD_PARTY} GTest::gmock GTest::gtest GTest::gtest_main)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${A_TIMEOUT} LABELS "${A_LABELS}"
+    ENVIRONMENT "MILLRACE_BUILD_DIR=${PROJECT_BINARY_DIR};MILLRACE_SOURCE_DIR=${PROJECT_SOURCE_DIR}")
+endfunction()
+
+function(millrace_benchmark name)
+  cmake_parse_arguments(A "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${A_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  list(TRANSFORM A_DEPS PREPEND millrace::)
+  target_link_libraries(${name} PRIVATE ${A_DEPS} benchmark::benchmark)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
+endfunction()

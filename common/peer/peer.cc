@@ -1,0 +1,2 @@
+#include "common/peer/protocols.h"
+#include "common/peer/stream.h"

@@ -1,0 +1,69 @@
+#pragma once
+// Transport: how one process reads another's memory. Bytes are pulled by the process that owns the destination; nobody
+// writes into another's memory (docs/design). Liveness is the control plane's word: a transport may never notice that a
+// peer stopped, so every caller keeps its own deadline and ends a link by destroying it.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+
+namespace millrace::transfer {
+
+// Memory of this process that peers may read while the object lives. The memory must outlive it.
+class Region {
+ public:
+  virtual ~Region() = default;
+  // Opaque bytes to hand to a peer over the control plane; that peer's Link::Import takes them.
+  virtual const std::string& descriptor() const = 0;
+};
+
+enum class RemoteRegion : uint32_t {};
+
+// Called exactly once, on the transport's own thread: must not block and must not destroy the link or the transport. OK means
+// that all bytes are in the destination; what they are worth, the caller's checksum says.
+using Completion = std::function<void(Status)>;
+
+struct LinkInfo {
+  std::string transport;            // "ucx", "loopback"
+  std::vector<std::string> lanes;   // what was negotiated, e.g. "posix", "cma", "tcp"
+  bool same_host = false;
+  std::string error_mode;           // "none" or "peer"
+};
+
+// A connection to one incarnation of one peer. Thread-safe.
+class Link {
+ public:
+  // Blocks until it is certain that no byte of any destination will be written any more; gets still pending complete with
+  // kCancelled first. Returns within 1 s even when the peer is stopped or gone.
+  virtual ~Link() = default;
+
+  // kInvalidArgument when the descriptor is not one of this peer's.
+  virtual StatusOr<RemoteRegion> Import(const std::string& descriptor) = 0;
+
+  // Reads [offset, offset + into.size()) of the peer's region. `into` must stay valid until `done` was called. Gets may
+  // complete in any order. A range outside the region fails with kOutOfRange and reads nothing. More than max_pending() at once:
+  // kResourceExhausted through `done`.
+  virtual void Get(RemoteRegion region, uint64_t offset, std::span<std::byte> into, Completion done) = 0;
+
+  virtual LinkInfo info() const = 0;
+  virtual uint32_t max_pending() const = 0;
+};
+
+// One per process. Thread-safe.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  // Opaque bytes by which peers Connect() to this process; at most 4 KiB. Carries the host, so that a peer knows its own.
+  virtual const std::string& address() const = 0;
+  virtual StatusOr<std::unique_ptr<Region>> Register(std::span<std::byte> memory) = 0;
+  // Does not wait for the peer. kInvalidArgument when the address is malformed or of another kind of transport.
+  virtual StatusOr<std::unique_ptr<Link>> Connect(const std::string& peer_address) = 0;
+};
+
+}  // namespace millrace::transfer
