@@ -17,7 +17,8 @@ class BoundedQueue {
  public:
   explicit BoundedQueue(size_t capacity) : capacity_(capacity) {}
 
-  // False when full or closed; the item is then untouched in the caller's hands only if it was passed by reference to TryPush.
+  // False when full or closed; the item is then untouched in the caller's hands only if it was passed by reference to
+  // TryPush.
   bool TryPush(T item) {
     {
       std::lock_guard lock(mutex_);

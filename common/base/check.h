@@ -1,6 +1,6 @@
 #pragma once
-// MR_CHECK: what must be true whatever any client, peer, disk or device does; the process dies with the place when it is
-// not. Input from outside is refused with a Status and never reaches a check.
+// MR_CHECK: what must be true whatever any client, peer, disk or device does; the process dies with the place when it
+// is not. Input from outside is refused with a Status and never reaches a check.
 
 namespace millrace {
 

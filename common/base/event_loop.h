@@ -34,11 +34,11 @@ class EventLoop final : public Executor {
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<Task> inbox_;                                       // guarded by mutex_
-  std::map<std::pair<TimePoint, uint64_t>, Task> timers_;        // guarded by mutex_
-  std::map<uint64_t, TimePoint> timer_times_;                    // guarded by mutex_
-  uint64_t next_timer_ = 1;                                      // guarded by mutex_
-  bool stopping_ = false;                                        // guarded by mutex_
+  std::deque<Task> inbox_;                                 // guarded by mutex_
+  std::map<std::pair<TimePoint, uint64_t>, Task> timers_;  // guarded by mutex_
+  std::map<uint64_t, TimePoint> timer_times_;              // guarded by mutex_
+  uint64_t next_timer_ = 1;                                // guarded by mutex_
+  bool stopping_ = false;                                  // guarded by mutex_
   std::thread thread_;
 };
 

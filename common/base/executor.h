@@ -1,6 +1,7 @@
 #pragma once
-// An executor runs tasks one at a time, in the order posted; state owned by one executor needs no lock. Runtimes take an
-// Executor& and never create threads. EventLoop is the real one; ManualExecutor runs in a test's own thread and virtual time.
+// An executor runs tasks one at a time, in the order posted; state owned by one executor needs no lock. Runtimes take
+// an Executor& and never create threads. EventLoop is the real one; ManualExecutor runs in a test's own thread and
+// virtual time.
 
 #include <cstdint>
 #include <functional>
@@ -21,7 +22,8 @@ class Executor {
   // (streams read their next message only after the last one was handled).
   virtual void Post(Task task) = 0;
 
-  // Only from tasks of this executor (or before it starts). Runs `task` once at or after `when`; equal times in the order set.
+  // Only from tasks of this executor (or before it starts). Runs `task` once at or after `when`; equal times in the
+  // order set.
   virtual TimerId PostAt(TimePoint when, Task task) = 0;
   // Only from tasks of this executor. Cancelling a timer that ran or kNone is a no-op.
   virtual void Cancel(TimerId timer) = 0;

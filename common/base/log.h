@@ -1,6 +1,7 @@
 #pragma once
-// Structured logs: one line an event, with fields. Code logs an event once, at the edge where it is handled. The sink is
-// set once at start by the process (common/telemetry has the JSON and text sinks); the default writes text to stderr.
+// Structured logs: one line an event, with fields. Code logs an event once, at the edge where it is handled. The sink
+// is set once at start by the process (common/telemetry has the JSON and text sinks); the default writes text to
+// stderr.
 
 #include <cstdint>
 #include <initializer_list>

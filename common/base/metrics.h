@@ -1,6 +1,6 @@
 #pragma once
-// Metrics as the code that counts sees them. common/telemetry serves them in Prometheus' format; every metric exists at 0 from
-// the moment it is made. Names: millrace_<service>_<thing>_<unit>[_total]. Thread-safe.
+// Metrics as the code that counts sees them. common/telemetry serves them in Prometheus' format; every metric exists at
+// 0 from the moment it is made. Names: millrace_<service>_<thing>_<unit>[_total]. Thread-safe.
 
 #include <initializer_list>
 #include <memory>

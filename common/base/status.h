@@ -1,6 +1,6 @@
 #pragma once
-// Status and StatusOr<T>: the only error type of the project. Codes are the canonical gRPC codes; Reason tells apart what
-// machines must react to differently; the message is for people and says what, where and what to do. Value types,
+// Status and StatusOr<T>: the only error type of the project. Codes are the canonical gRPC codes; Reason tells apart
+// what machines must react to differently; the message is for people and says what, where and what to do. Value types,
 // thread-compatible. No library throws across its boundary.
 
 #include <cstdint>
@@ -43,14 +43,14 @@ enum class Reason : uint8_t {
   kDraining = 8,               // the process is shutting down and takes no new work
   kContextLengthExceeded = 9,  // the prompt leaves no room
   kModelNotFound = 10,
-  kUnsupported = 11,           // a feature, architecture or parameter we do not have; the message names it
-  kMissing = 12,               // a required field is absent
-  kBadType = 13,               // a field has the wrong JSON or config type
-  kBadValue = 14,              // a field has a value out of range
-  kNoSpace = 15,               // disk full, below the store's floor
+  kUnsupported = 11,  // a feature, architecture or parameter we do not have; the message names it
+  kMissing = 12,      // a required field is absent
+  kBadType = 13,      // a field has the wrong JSON or config type
+  kBadValue = 14,     // a field has a value out of range
+  kNoSpace = 15,      // disk full, below the store's floor
 };
 
-std::string_view CodeName(Code code);      // "INVALID_ARGUMENT"
+std::string_view CodeName(Code code);        // "INVALID_ARGUMENT"
 std::string_view ReasonName(Reason reason);  // "overloaded"; the metric label
 
 class [[nodiscard]] Status {
@@ -68,9 +68,18 @@ class [[nodiscard]] Status {
   // The request field or flag the error is about, as a path ("messages[2].content"); empty = none.
   const std::string& param() const { return param_; }
 
-  Status& WithRetryAfterMs(uint32_t ms) & { retry_after_ms_ = ms; return *this; }
-  Status&& WithRetryAfterMs(uint32_t ms) && { retry_after_ms_ = ms; return std::move(*this); }
-  Status&& WithParam(std::string param) && { param_ = std::move(param); return std::move(*this); }
+  Status& WithRetryAfterMs(uint32_t ms) & {
+    retry_after_ms_ = ms;
+    return *this;
+  }
+  Status&& WithRetryAfterMs(uint32_t ms) && {
+    retry_after_ms_ = ms;
+    return std::move(*this);
+  }
+  Status&& WithParam(std::string param) && {
+    param_ = std::move(param);
+    return std::move(*this);
+  }
   // The same error with "prefix: " before the message.
   Status Annotate(std::string_view prefix) const;
 
@@ -126,8 +135,8 @@ class [[nodiscard]] StatusOr {
 
 #define MR_CONCAT_INNER(a, b) a##b
 #define MR_CONCAT(a, b) MR_CONCAT_INNER(a, b)
-#define MR_RETURN_IF_ERROR(expression)                            \
-  do {                                                            \
+#define MR_RETURN_IF_ERROR(expression)                                                  \
+  do {                                                                                  \
     if (::millrace::Status mr_status = (expression); !mr_status.ok()) return mr_status; \
   } while (false)
 #define MR_ASSIGN_OR_RETURN(declaration, expression) \

@@ -42,9 +42,9 @@ struct Load {
   bool busy = false;      // has work; then progress must grow
   uint64_t progress = 0;  // engine progress counter
   uint32_t queued_requests = 0;
-  uint64_t queued_tokens = 0;   // prefill: prompt tokens not computed yet
-  uint32_t running = 0;         // sequences holding blocks
-  uint64_t kv_tokens = 0;       // decode: tokens of KV of running sequences
+  uint64_t queued_tokens = 0;  // prefill: prompt tokens not computed yet
+  uint32_t running = 0;        // sequences holding blocks
+  uint64_t kv_tokens = 0;      // decode: tokens of KV of running sequences
   uint32_t free_blocks = 0;
   double tokens_per_second = 0;  // measured rate of the stage; 0 = not measured yet
   friend bool operator==(const Load&, const Load&) = default;

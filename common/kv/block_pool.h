@@ -13,7 +13,8 @@ class BlockPool {
  public:
   explicit BlockPool(uint32_t blocks);
 
-  // All or nothing: `count` blocks with one reference each, or an empty vector when fewer are free (count 0 is empty too).
+  // All or nothing: `count` blocks with one reference each, or an empty vector when fewer are free (count 0 is empty
+  // too).
   std::vector<BlockIndex> Allocate(uint32_t count);
   void Retain(BlockIndex block);   // precondition: held
   void Release(BlockIndex block);  // precondition: held; free again at the last reference

@@ -1,8 +1,8 @@
 #pragma once
-// How the KV cache of one model lies in memory, on the wire and on disk. A block holds kBlockTokens tokens of every layer,
-// contiguous: [layer][token][K heads | V heads], element type `type`, keys after rotary embedding. One layer of a block is a
-// layer block, the unit of prefill -> decode transfer; its first n tokens are its first n * row_bytes() bytes. A whole block
-// is the unit of the store. Two peers exchange blocks only when their Digest() is equal.
+// How the KV cache of one model lies in memory, on the wire and on disk. A block holds kBlockTokens tokens of every
+// layer, contiguous: [layer][token][K heads | V heads], element type `type`, keys after rotary embedding. One layer of
+// a block is a layer block, the unit of prefill -> decode transfer; its first n tokens are its first n * row_bytes()
+// bytes. A whole block is the unit of the store. Two peers exchange blocks only when their Digest() is equal.
 
 #include <cstddef>
 #include <cstdint>

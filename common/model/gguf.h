@@ -1,7 +1,7 @@
 #pragma once
-// GGUF files (the format of ggml, version 2 and 3): metadata and tensors of one mapped file. Source: docs/gguf.md of the ggml
-// project. Every offset, length and count is checked against the file before use: a corrupt or truncated file is an error that
-// names what is wrong, never a crash.
+// GGUF files (the format of ggml, version 2 and 3): metadata and tensors of one mapped file. Source: docs/gguf.md of
+// the ggml project. Every offset, length and count is checked against the file before use: a corrupt or truncated file
+// is an error that names what is wrong, never a crash.
 
 #include <cstddef>
 #include <cstdint>
@@ -34,8 +34,8 @@ enum class TensorType : uint32_t {
 
 // nullptr-free description of a type we can read; kUnimplemented names the type beside the list of those we have.
 struct TypeTraits {
-  std::string_view name;      // "Q4_1"
-  uint32_t block_elements;    // elements a block
+  std::string_view name;    // "Q4_1"
+  uint32_t block_elements;  // elements a block
   uint32_t block_bytes;
 };
 StatusOr<TypeTraits> TraitsOf(TensorType type);
@@ -44,8 +44,8 @@ StatusOr<TypeTraits> TraitsOf(TensorType type);
 struct Tensor {
   std::string name;
   TensorType type = TensorType::kF32;
-  uint64_t cols = 0;  // ne[0]
-  uint64_t rows = 0;  // product of the other dimensions
+  uint64_t cols = 0;                // ne[0]
+  uint64_t rows = 0;                // product of the other dimensions
   std::span<const std::byte> data;  // exactly rows * row_bytes
   size_t row_bytes() const;
 };
@@ -60,7 +60,8 @@ using MetadataValue = std::variant<uint64_t, int64_t, double, bool, std::string,
 // Immutable after Open; thread-safe.
 class GgufFile {
  public:
-  // Maps `path` and reads its header. kNotFound, kInvalidArgument (what is wrong, where), kUnimplemented (split files, types).
+  // Maps `path` and reads its header. kNotFound, kInvalidArgument (what is wrong, where), kUnimplemented (split files,
+  // types).
   static StatusOr<std::shared_ptr<const GgufFile>> Open(const std::string& path);
   virtual ~GgufFile() = default;
 
@@ -70,7 +71,8 @@ class GgufFile {
   virtual const std::vector<Tensor>& tensors() const = 0;
   virtual const Tensor* Find(std::string_view name) const = 0;  // null when absent
 
-  // Typed look-ups: kNotFound names the key, kInvalidArgument the type found. Integers convert between widths when they fit.
+  // Typed look-ups: kNotFound names the key, kInvalidArgument the type found. Integers convert between widths when they
+  // fit.
   virtual StatusOr<uint64_t> Uint(std::string_view key) const = 0;
   virtual StatusOr<double> Float(std::string_view key) const = 0;
   virtual StatusOr<std::string> String(std::string_view key) const = 0;

@@ -1,9 +1,10 @@
 #pragma once
-// The control plane's messages, one protocol per pair of roles (docs/architecture.md has the picture). KV bytes never travel
-// here: messages carry addresses that the owner of the destination reads through common/transfer.
+// The control plane's messages, one protocol per pair of roles (docs/architecture.md has the picture). KV bytes never
+// travel here: messages carry addresses that the owner of the destination reads through common/transfer.
 //
-// Liveness (all streams that say Heartbeat): the server sends one every heartbeat interval while the stream is open; silence
-// for the silence deadline, or `busy` without growing `progress` for the progress deadline, is death of the peer.
+// Liveness (all streams that say Heartbeat): the server sends one every heartbeat interval while the stream is open;
+// silence for the silence deadline, or `busy` without growing `progress` for the progress deadline, is death of the
+// peer.
 
 #include <cstdint>
 #include <string>
@@ -42,13 +43,14 @@ struct ReportProtocol {
   static constexpr const char* kName = "Report";
 };
 
-// ---- anyone -> balancer: pick an instance -----------------------------------------------------------------------------
-// One PickRequest up. Heartbeats down while it waits, then one Route and a close; a Shed is the closing status (kOverloaded,
-// kNoInstance, kModelNotFound), with retry_after_ms.
+// ---- anyone -> balancer: pick an instance
+// ----------------------------------------------------------------------------- One PickRequest up. Heartbeats down
+// while it waits, then one Route and a close; a Shed is the closing status (kOverloaded, kNoInstance, kModelNotFound),
+// with retry_after_ms.
 struct PickRequest {
   std::string request_id;
-  std::string model;          // by name, from the gateway; empty when layout_digest is given
-  std::string layout_digest;  // prefill asks for a decode instance of exactly its own
+  std::string model;           // by name, from the gateway; empty when layout_digest is given
+  std::string layout_digest;   // prefill asks for a decode instance of exactly its own
   uint32_t prompt_tokens = 0;  // tokens whose KV will be computed (prefill) or held (decode)
   uint32_t max_new_tokens = 0;
   std::vector<cluster::Incarnation> excluded;  // tried before for this request
@@ -64,16 +66,16 @@ struct PickProtocol {
   static constexpr const char* kName = "Pick";
 };
 
-// ---- gateway -> every replica of each balancer: what the pool can do ----------------------------------------------------
-// PoolState at once, on change, and with Heartbeats between.
+// ---- gateway -> every replica of each balancer: what the pool can do
+// ---------------------------------------------------- PoolState at once, on change, and with Heartbeats between.
 struct WatchRequest {};
 struct PoolModel {
   cluster::ModelIdentity model;
   uint32_t ready_instances = 0;
 };
 struct PoolState {
-  std::vector<PoolModel> models;                 // sorted by name, then layout digest
-  std::vector<cluster::Incarnation> live;        // sorted; an instance that left this list is dead
+  std::vector<PoolModel> models;           // sorted by name, then layout digest
+  std::vector<cluster::Incarnation> live;  // sorted; an instance that left this list is dead
 };
 struct WatchProtocol {
   using Up = std::variant<WatchRequest>;
@@ -81,10 +83,11 @@ struct WatchProtocol {
   static constexpr const char* kName = "Watch";
 };
 
-// ---- gateway -> prefill worker ----------------------------------------------------------------------------------------
-// One PrefillRequest up. Down: Heartbeats throughout; PrefillAccepted (a queue place is held; the gateway may commit to HTTP
-// 200); DecodeTarget when a slot was reserved (again when it had to move: the newest counts); FirstToken; then the worker closes
-// with OK once the hand-over is complete (or at once when FirstToken ended the request). Cancelling the stream frees everything.
+// ---- gateway -> prefill worker
+// ---------------------------------------------------------------------------------------- One PrefillRequest up. Down:
+// Heartbeats throughout; PrefillAccepted (a queue place is held; the gateway may commit to HTTP 200); DecodeTarget when
+// a slot was reserved (again when it had to move: the newest counts); FirstToken; then the worker closes with OK once
+// the hand-over is complete (or at once when FirstToken ended the request). Cancelling the stream frees everything.
 struct PrefillRequest {
   cluster::Incarnation incarnation = 0;  // of the worker meant; another one refuses with kPeerLost
   request::Generation generation;
@@ -107,11 +110,12 @@ struct PrefillProtocol {
   static constexpr const char* kName = "Prefill";
 };
 
-// ---- prefill worker -> decode worker: reserve a slot and hand the KV over --------------------------------------------------
-// Reserve up; Reserved down (or a close: kOverloaded, kShapeMismatch, kPeerLost, kDraining). Then LayerBlocks as layers finish,
-// in any order, each (layer, block) once; HandoffEnd last, with the first token. Heartbeats both ways. HandoffComplete down when
-// every layer block was pulled and verified; the worker of the source pages unpins only then, or when the stream ended and its
-// lease ran out. kKvCorrupt closes a hand-over whose bytes failed the checksum.
+// ---- prefill worker -> decode worker: reserve a slot and hand the KV over
+// -------------------------------------------------- Reserve up; Reserved down (or a close: kOverloaded,
+// kShapeMismatch, kPeerLost, kDraining). Then LayerBlocks as layers finish, in any order, each (layer, block) once;
+// HandoffEnd last, with the first token. Heartbeats both ways. HandoffComplete down when every layer block was pulled
+// and verified; the worker of the source pages unpins only then, or when the stream ended and its lease ran out.
+// kKvCorrupt closes a hand-over whose bytes failed the checksum.
 struct Reserve {
   cluster::Incarnation incarnation = 0;  // of the decode worker meant
   std::string session;                   // 128 random bits, hex; chosen by the prefill worker
@@ -123,9 +127,9 @@ struct Reserve {
 struct Reserved {};
 struct LayerBlock {
   uint32_t layer = 0;
-  uint32_t block = 0;    // index within the sequence
-  uint64_t offset = 0;   // in the source region
-  uint32_t length = 0;   // bytes: tokens in the block * row_bytes
+  uint32_t block = 0;   // index within the sequence
+  uint64_t offset = 0;  // in the source region
+  uint32_t length = 0;  // bytes: tokens in the block * row_bytes
   uint32_t crc32c = 0;
 };
 struct LayerBlocks {
@@ -142,9 +146,10 @@ struct HandoffProtocol {
   static constexpr const char* kName = "Handoff";
 };
 
-// ---- gateway -> decode worker: the tokens of a session ----------------------------------------------------------------------
-// Attach up. Down: Heartbeats, TokenChunks in order without gaps starting at generated index `from`, DecodeFinished, close OK.
-// Cancelling frees the session. kKvEvicted: preempted, re-enter at prefill, not a failure. kNotFound: no such session.
+// ---- gateway -> decode worker: the tokens of a session
+// ---------------------------------------------------------------------- Attach up. Down: Heartbeats, TokenChunks in
+// order without gaps starting at generated index `from`, DecodeFinished, close OK. Cancelling frees the session.
+// kKvEvicted: preempted, re-enter at prefill, not a failure. kNotFound: no such session.
 struct Attach {
   cluster::Incarnation incarnation = 0;
   std::string session;
@@ -163,11 +168,12 @@ struct DecodeProtocol {
   static constexpr const char* kName = "Decode";
 };
 
-// ---- worker -> kvcache-store ----------------------------------------------------------------------------------------------
-// StoreHello up, StoreWelcome down (or a close with kShapeMismatch, kInvalidArgument). Then any number of calls, told apart by
-// `tag`, answered in any order. Load: the store reads blocks from disk into its buffers and pins them under `lease` until Release or
-// the lease time (30 s); the worker pulls them. Put: the store pulls the block from the worker's page, which the worker pins
-// until PutDone; an answer of OK means it is on disk and visible. Heartbeats both ways.
+// ---- worker -> kvcache-store
+// ---------------------------------------------------------------------------------------------- StoreHello up,
+// StoreWelcome down (or a close with kShapeMismatch, kInvalidArgument). Then any number of calls, told apart by `tag`,
+// answered in any order. Load: the store reads blocks from disk into its buffers and pins them under `lease` until
+// Release or the lease time (30 s); the worker pulls them. Put: the store pulls the block from the worker's page, which
+// the worker pins until PutDone; an answer of OK means it is on disk and visible. Heartbeats both ways.
 struct StoreHello {
   std::string layout_digest;
   uint64_t block_bytes = 0;
@@ -197,8 +203,9 @@ struct LoadedBlock {
 };
 struct LoadDone {
   uint64_t tag = 0;
-  uint64_t lease = 0;                // 0 when no block was loaded
-  std::vector<LoadedBlock> blocks;   // a prefix of the keys asked for; shorter when one is missing, corrupt or buffers are short
+  uint64_t lease = 0;  // 0 when no block was loaded
+  std::vector<LoadedBlock>
+      blocks;  // a prefix of the keys asked for; shorter when one is missing, corrupt or buffers are short
 };
 struct ReleaseLease {
   uint64_t lease = 0;

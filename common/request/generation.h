@@ -17,9 +17,9 @@ struct SamplingParams {
   float top_p = 1.0f;        // 0 = greedy
   uint32_t top_k = 0;        // 0 = all, 1 = greedy
   float min_p = 0.0f;
-  float presence_penalty = 0.0f;   // over generated ids
-  float frequency_penalty = 0.0f;  // over generated ids
-  float repetition_penalty = 1.0f;  // over prompt and generated ids
+  float presence_penalty = 0.0f;                      // over generated ids
+  float frequency_penalty = 0.0f;                     // over generated ids
+  float repetition_penalty = 1.0f;                    // over prompt and generated ids
   std::vector<std::pair<TokenId, float>> logit_bias;  // sorted by id, each id once
   uint64_t seed = 0;
   friend bool operator==(const SamplingParams&, const SamplingParams&) = default;
@@ -31,7 +31,7 @@ struct Generation {
   std::string request_id;
   // Prompt followed by what was generated before a re-entry.
   std::vector<TokenId> tokens;
-  uint32_t prompt_tokens = 0;  // length of the original prompt; tokens[prompt_tokens..) are generated
+  uint32_t prompt_tokens = 0;   // length of the original prompt; tokens[prompt_tokens..) are generated
   uint32_t max_new_tokens = 0;  // counted from the original prompt; >= 1 and prompt_tokens + max_new_tokens <= context
   SamplingParams sampling;
   std::vector<TokenId> stop_ids;  // sampled ids that end the sequence (EOS ids unless ignore_eos); the id is kept

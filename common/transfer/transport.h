@@ -25,30 +25,30 @@ class Region {
 
 enum class RemoteRegion : uint32_t {};
 
-// Called exactly once, on the transport's own thread: must not block and must not destroy the link or the transport. OK means
-// that all bytes are in the destination; what they are worth, the caller's checksum says.
+// Called exactly once, on the transport's own thread: must not block and must not destroy the link or the transport. OK
+// means that all bytes are in the destination; what they are worth, the caller's checksum says.
 using Completion = std::function<void(Status)>;
 
 struct LinkInfo {
-  std::string transport;            // "ucx", "loopback"
-  std::vector<std::string> lanes;   // what was negotiated, e.g. "posix", "cma", "tcp"
+  std::string transport;           // "ucx", "loopback"
+  std::vector<std::string> lanes;  // what was negotiated, e.g. "posix", "cma", "tcp"
   bool same_host = false;
-  std::string error_mode;           // "none" or "peer"
+  std::string error_mode;  // "none" or "peer"
 };
 
 // A connection to one incarnation of one peer. Thread-safe.
 class Link {
  public:
-  // Blocks until it is certain that no byte of any destination will be written any more; gets still pending complete with
-  // kCancelled first. Returns within 1 s even when the peer is stopped or gone.
+  // Blocks until it is certain that no byte of any destination will be written any more; gets still pending complete
+  // with kCancelled first. Returns within 1 s even when the peer is stopped or gone.
   virtual ~Link() = default;
 
   // kInvalidArgument when the descriptor is not one of this peer's.
   virtual StatusOr<RemoteRegion> Import(const std::string& descriptor) = 0;
 
   // Reads [offset, offset + into.size()) of the peer's region. `into` must stay valid until `done` was called. Gets may
-  // complete in any order. A range outside the region fails with kOutOfRange and reads nothing. More than max_pending() at once:
-  // kResourceExhausted through `done`.
+  // complete in any order. A range outside the region fails with kOutOfRange and reads nothing. More than max_pending()
+  // at once: kResourceExhausted through `done`.
   virtual void Get(RemoteRegion region, uint64_t offset, std::span<std::byte> into, Completion done) = 0;
 
   virtual LinkInfo info() const = 0;
@@ -59,7 +59,8 @@ class Link {
 class Transport {
  public:
   virtual ~Transport() = default;
-  // Opaque bytes by which peers Connect() to this process; at most 4 KiB. Carries the host, so that a peer knows its own.
+  // Opaque bytes by which peers Connect() to this process; at most 4 KiB. Carries the host, so that a peer knows its
+  // own.
   virtual const std::string& address() const = 0;
   virtual StatusOr<std::unique_ptr<Region>> Register(std::span<std::byte> memory) = 0;
   // Does not wait for the peer. kInvalidArgument when the address is malformed or of another kind of transport.
