@@ -1,7 +1,8 @@
 #pragma once
-// GGUF files (the format of ggml, version 2 and 3): metadata and tensors of one mapped file. Source: docs/gguf.md of
-// the ggml project. Every offset, length and count is checked against the file before use: a corrupt or truncated file
-// is an error that names what is wrong, never a crash.
+// GGUF files (the format of ggml, version 2 and 3, little-endian): metadata and tensors of one file. Source:
+// docs/gguf.md of the ggml project. Every offset, length and count is checked against the file before use: a corrupt or
+// truncated file is an error that names what is wrong, never a crash. The file is read, not mapped, so that one which
+// shrinks while it is in use is an error and not a SIGBUS.
 
 #include <cstddef>
 #include <cstdint>
@@ -44,10 +45,11 @@ StatusOr<TypeTraits> TraitsOf(TensorType type);
 struct Tensor {
   std::string name;
   TensorType type = TensorType::kF32;
-  uint64_t cols = 0;                // ne[0]
-  uint64_t rows = 0;                // product of the other dimensions
-  std::span<const std::byte> data;  // exactly rows * row_bytes
+  uint64_t cols = 0;    // ne[0], a multiple of the type's block
+  uint64_t rows = 0;    // product of the other dimensions
+  uint64_t offset = 0;  // from the start of the file; the whole tensor lies inside the file
   size_t row_bytes() const;
+  size_t bytes() const { return static_cast<size_t>(rows) * row_bytes(); }
 };
 
 // Expands one row (cols a multiple of the type's block) to floats, exactly as the format defines.
@@ -60,8 +62,8 @@ using MetadataValue = std::variant<uint64_t, int64_t, double, bool, std::string,
 // Immutable after Open; thread-safe.
 class GgufFile {
  public:
-  // Maps `path` and reads its header. kNotFound, kInvalidArgument (what is wrong, where), kUnimplemented (split files,
-  // types).
+  // Reads the header of `path` and keeps the file open. kNotFound, kInvalidArgument (what is wrong, where),
+  // kUnimplemented (split files, types).
   static StatusOr<std::shared_ptr<const GgufFile>> Open(const std::string& path);
   virtual ~GgufFile() = default;
 
@@ -70,6 +72,12 @@ class GgufFile {
   virtual const std::map<std::string, MetadataValue>& metadata() const = 0;
   virtual const std::vector<Tensor>& tensors() const = 0;
   virtual const Tensor* Find(std::string_view name) const = 0;  // null when absent
+
+  // Reads rows [first_row, first_row + row_count) of a tensor of this file into `out`, exactly row_count * row_bytes()
+  // long; blocks on the disk. kInvalidArgument for rows or a size that do not fit, kFailedPrecondition when the file
+  // has become shorter, kDataLoss when the disk fails.
+  virtual Status ReadRows(const Tensor& tensor, uint64_t first_row, uint64_t row_count,
+                          std::span<std::byte> out) const = 0;
 
   // Typed look-ups: kNotFound names the key, kInvalidArgument the type found. Integers convert between widths when they
   // fit.
