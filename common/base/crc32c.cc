@@ -53,11 +53,7 @@ uint64_t Load64(const uint8_t* p) {
   return v;
 }
 
-#if defined(__GNUC__)
-__attribute__((target("sse4.2")))
-#endif
-uint32_t
-Update(uint32_t state, const uint8_t* p, size_t n) {
+__attribute__((target("sse4.2"))) uint32_t Update(uint32_t state, const uint8_t* p, size_t n) {
   uint64_t c0 = state;
   if (n >= 3 * kLane) {
     const ShiftTable& shift = LaneShift();
