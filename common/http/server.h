@@ -51,8 +51,8 @@ class Server {
 
   // Closes the listening socket and idle connections; answers under way go on, and close their connection at the end.
   virtual void StopAccepting() = 0;
-  // Cuts every connection and joins the threads. Idempotent. Not from the handler's executor while it must run tasks
-  // for this to end: it never waits for the executor.
+  // Cuts every connection, joins the threads and calls no handler any more. Idempotent; from any thread but the
+  // server's own. Responders still held become inert.
   virtual void Stop() = 0;
 };
 
