@@ -12,10 +12,6 @@ bool Contains(std::span<const Incarnation> list, Incarnation incarnation) {
   return std::find(list.begin(), list.end(), incarnation) != list.end();
 }
 
-bool Usable(const Instance& instance, const ModelSelector& selector) {
-  return instance.load.ready && !instance.load.draining && selector.Matches(instance.info.model);
-}
-
 Status CheckInfo(const InstanceInfo& info, Role role) {
   if (info.role != role) {
     return InvalidArgument("a " + std::string(RoleName(info.role)) + " instance reported to the balancer of role " +
@@ -41,6 +37,11 @@ std::string_view DeathCauseName(DeathCause cause) {
       return "no_progress";
   }
   return "unknown";
+}
+
+bool Pool::Usable(const Member& member, const ModelSelector& selector) {
+  const Instance& instance = member.instance;
+  return instance.load.ready && !instance.load.draining && !member.stuck_at && selector.Matches(instance.info.model);
 }
 
 Pool::Member* Pool::FindMember(Incarnation incarnation) {
@@ -76,6 +77,9 @@ Status Pool::Hello(const InstanceInfo& info, TimePoint now) {
   member.last_heard = now;
   member.last_progress = now;
   member.superseded = std::move(superseded);
+  for (const auto& [incarnation, progress] : stuck_) {
+    if (incarnation == info.incarnation) member.stuck_at = progress;
+  }
   ids_[info.incarnation] = info.instance_id;
   by_id_[info.instance_id] = std::move(member);
   std::erase_if(lost_, [&](const auto& lost) { return lost.first == info.model; });
@@ -91,6 +95,10 @@ bool Pool::Report(Incarnation incarnation, const Load& load, TimePoint now) {
   if (member->reported && load.sequence <= last.sequence) return true;
   member->reported = true;
   if (!load.busy || !last.busy || load.progress != last.progress) member->last_progress = now;
+  if (member->stuck_at && (!load.busy || load.progress != *member->stuck_at)) {
+    member->stuck_at.reset();
+    std::erase_if(stuck_, [&](const auto& stuck) { return stuck.first == incarnation; });
+  }
   Instance& instance = member->instance;
   while (!member->picks.empty() && member->picks.front().when + options_.settle <= now) {
     instance.pending_requests -= 1;
@@ -124,8 +132,10 @@ std::vector<Death> Pool::Expire(TimePoint now) {
   for (const auto& [id, member] : by_id_) {
     if (now - member.last_heard >= options_.silence) {
       deaths.push_back({member.instance.info, DeathCause::kSilent});
-    } else if (member.instance.load.busy && now - member.last_progress >= options_.progress) {
+    } else if (member.instance.load.busy && !member.stuck_at && now - member.last_progress >= options_.progress) {
       deaths.push_back({member.instance.info, DeathCause::kNoProgress});
+      stuck_.emplace_back(member.instance.info.incarnation, member.instance.load.progress);
+      if (stuck_.size() > kStuckRemembered) stuck_.pop_front();
     }
   }
   for (const Death& death : deaths) Remove(death.info.incarnation, now);
@@ -152,7 +162,7 @@ ClusterView Pool::Candidates(const ModelSelector& selector, std::span<const Inca
   ClusterView wanted{version_, {}};
   ClusterView tried{version_, {}};
   for (const auto& [id, member] : by_id_) {
-    if (!Usable(member.instance, selector)) continue;
+    if (!Usable(member, selector)) continue;
     ClusterView& view = Contains(excluded, member.instance.info.incarnation) ? tried : wanted;
     view.instances.push_back(member.instance);
   }
@@ -179,7 +189,7 @@ std::vector<ModelCount> Pool::Models() const {
     ModelCount& count = counts[{model.name, model.layout_digest}];
     // Instances of one layout may differ in context: the pool promises the smallest.
     if (count.model.layout_digest.empty() || model.context_tokens < count.model.context_tokens) count.model = model;
-    if (Usable(member.instance, {})) ++count.ready;
+    if (Usable(member, {})) ++count.ready;
   }
   std::vector<ModelCount> models;
   for (auto& [key, count] : counts) models.push_back(std::move(count));

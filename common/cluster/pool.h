@@ -5,11 +5,13 @@
 //
 // An instance is one incarnation. It is live from its hello until Remove (its stream closed) or until Expire finds it
 // silent or busy without progress. A hello under a known instance_id and another incarnation takes the old one's place:
-// the old one is gone at once, and while its successor lives it is refused.
+// the old one is gone at once, and while its successor lives it is refused. One that died without progress and comes
+// back is live but no candidate until it progresses or has no work.
 
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -86,6 +88,7 @@ class Pool {
   uint64_t version() const { return version_; }  // grows with every change of what a view would show
 
   static constexpr size_t kLostRemembered = 64;
+  static constexpr size_t kStuckRemembered = 64;
 
  private:
   struct Pick {
@@ -97,11 +100,13 @@ class Pool {
     TimePoint last_heard;
     TimePoint last_progress;
     bool reported = false;
+    std::optional<uint64_t> stuck_at;     // died at this progress and has not moved since
     std::deque<Pick> picks;               // oldest first
     std::vector<Incarnation> superseded;  // earlier holders of the id
   };
   using MemberMap = std::map<std::string, Member, std::less<>>;
 
+  static bool Usable(const Member& member, const ModelSelector& selector);
   Member* FindMember(Incarnation incarnation);
   void Erase(MemberMap::iterator it, TimePoint now);
 
@@ -111,6 +116,7 @@ class Pool {
   MemberMap by_id_;
   std::map<Incarnation, std::string> ids_;  // live incarnations
   std::deque<std::pair<ModelIdentity, TimePoint>> lost_;
+  std::deque<std::pair<Incarnation, uint64_t>> stuck_;  // died without progress, at what progress
 };
 
 }  // namespace millrace::cluster

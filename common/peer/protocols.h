@@ -72,10 +72,12 @@ struct WatchRequest {};
 struct PoolModel {
   cluster::ModelIdentity model;
   uint32_t ready_instances = 0;
+  friend bool operator==(const PoolModel&, const PoolModel&) = default;
 };
 struct PoolState {
   std::vector<PoolModel> models;           // sorted by name, then layout digest
   std::vector<cluster::Incarnation> live;  // sorted; an instance that left this list is dead
+  friend bool operator==(const PoolState&, const PoolState&) = default;
 };
 struct WatchProtocol {
   using Up = std::variant<WatchRequest>;

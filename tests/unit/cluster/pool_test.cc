@@ -139,6 +139,28 @@ TEST_F(PoolTest, BusyWithoutProgressIsDeathAndIdleIsNot) {
   EXPECT_EQ(deaths[0].cause, DeathCause::kNoProgress);
 }
 
+TEST_F(PoolTest, AStuckInstanceThatSaysHelloAgainIsNoCandidateUntilItMoves) {
+  Join("a", 1);
+  Load load = Ready(2);
+  load.busy = true;
+  load.progress = 8;
+  ASSERT_TRUE(pool_.Report(1, load, kStart));
+  load.sequence = 3;
+  ASSERT_TRUE(pool_.Report(1, load, kStart + Seconds(5)));
+  ASSERT_EQ(pool_.Expire(kStart + Seconds(5)).size(), 1u);
+  ASSERT_TRUE(pool_.Hello(Info("a", 1), kStart + Seconds(5)).ok());
+  for (int i = 0; i < 40; ++i) {
+    ++load.sequence;
+    ASSERT_TRUE(pool_.Report(1, load, kStart + Seconds(5 + i)));
+    EXPECT_THAT(Candidates(), IsEmpty());
+    EXPECT_THAT(pool_.Expire(kStart + Seconds(5 + i)), IsEmpty());
+  }
+  ++load.sequence;
+  ++load.progress;
+  ASSERT_TRUE(pool_.Report(1, load, kStart + Seconds(45)));
+  EXPECT_THAT(Candidates(), ElementsAre(1));
+}
+
 TEST_F(PoolTest, AStallOfTheObserverKillsNobody) {
   Join("a", 1);
   const TimePoint late = kStart + Seconds(60);
