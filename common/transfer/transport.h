@@ -18,9 +18,17 @@ namespace millrace::transfer {
 // Memory of this process that peers may read while the object lives. The memory must outlive it.
 class Region {
  public:
+  // Afterwards the transport does not touch the memory any more, whatever peers still ask for; it waits at most 1 s.
   virtual ~Region() = default;
   // Opaque bytes to hand to a peer over the control plane; that peer's Link::Import takes them.
   virtual const std::string& descriptor() const = 0;
+};
+
+// Memory of this process made by its transport: page-aligned, zeroed, backed lazily. Outlives the regions in it.
+class Memory {
+ public:
+  virtual ~Memory() = default;
+  virtual std::span<std::byte> bytes() = 0;
 };
 
 enum class RemoteRegion : uint32_t {};
@@ -55,13 +63,17 @@ class Link {
   virtual uint32_t max_pending() const = 0;
 };
 
-// One per process. Thread-safe.
+// One per process; outlives its memories, regions and links. Thread-safe.
 class Transport {
  public:
   virtual ~Transport() = default;
   // Opaque bytes by which peers Connect() to this process; at most 4 KiB. Carries the host, so that a peer knows its
   // own.
   virtual const std::string& address() const = 0;
+  // Memory that peers read the fastest way there is. Registering other memory works too, but its bytes may have to be
+  // sent by this process when a peer asks. kResourceExhausted when there is no room.
+  virtual StatusOr<std::unique_ptr<Memory>> Allocate(size_t size) = 0;
+  // `memory` may be a part of what Allocate() gave.
   virtual StatusOr<std::unique_ptr<Region>> Register(std::span<std::byte> memory) = 0;
   // Does not wait for the peer. kInvalidArgument when the address is malformed or of another kind of transport.
   virtual StatusOr<std::unique_ptr<Link>> Connect(const std::string& peer_address) = 0;
