@@ -67,7 +67,7 @@ TEST(BlockKeyTest, MeetsTheVectorFile) {
   ASSERT_GE(cases.size(), 4u);
   for (const auto& test : cases) {
     const BlockKey root = RootKey(test["layout_digest"].get<std::string>(), test["tenant_salt"].get<std::string>());
-    EXPECT_EQ(root.ToHex(), test["root"]);
+    EXPECT_EQ(root.ToHex(), test["root"].get<std::string>());
     const auto ids = test["ids"].get<std::vector<int32_t>>();
     std::vector<std::string> keys;
     for (const BlockKey& key : BlockKeys(root, ids)) keys.push_back(key.ToHex());
