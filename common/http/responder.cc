@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/base/log.h"
-#include "common/http/connection.h"
+#include "common/http/exchange.h"
 
 namespace millrace::http {
 
@@ -105,6 +105,14 @@ class ConnectionResponder final : public Responder {
 };
 
 }  // namespace
+
+void Exchange::ClientGone() {
+  gone = true;
+  if (finished || !on_disconnect) return;
+  auto callback = std::move(on_disconnect);
+  on_disconnect = nullptr;
+  callback();
+}
 
 std::string FormatHead(int status, const std::vector<Header>& headers, bool keep_alive) {
   std::string head = "HTTP/1.1 " + std::to_string(status) + " ";
