@@ -44,6 +44,10 @@ void Catalog::Insert(const IndexRow& row) {
   const auto segment = segments_.find(row.segment);
   MR_CHECK(segment != segments_.end());
   Erase(row.header.key);
+  if (const auto squatter = segment->second.rows.find(row.offset); squatter != segment->second.rows.end()) {
+    const kv::BlockKey key = squatter->second;
+    Erase(key);
+  }
   segment->second.rows.emplace(row.offset, row.header.key);
   rows_.emplace(row.header.key, Slot{.row = row, .last_used = ++uses_});
   live_bytes_ += RecordBytes(row.header.length);

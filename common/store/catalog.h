@@ -43,7 +43,8 @@ class Catalog {
   // ---- rows. An expired row counts as absent.
   const IndexRow* Find(const kv::BlockKey& key, int64_t now_s) const;
   uint32_t ContainsPrefix(std::span<const kv::BlockKey> keys, int64_t now_s) const;
-  void Insert(const IndexRow& row);  // replaces the key's row; precondition: its segment was added
+  // Replaces the key's row, and the row of a key at the same place. Precondition: its segment was added.
+  void Insert(const IndexRow& row);
   void Erase(const kv::BlockKey& key);
   void Touch(const kv::BlockKey& key);                                                            // it was read
   RecordHeader Describe(const kv::BlockKey& key, RetentionClass retention, int64_t now_s) const;  // times filled in
