@@ -8,8 +8,8 @@
 //
 // Threads: everything, callbacks included, happens on `control`. A callback runs exactly once and never from inside the
 // call it belongs to. `blocking` runs checksums and the end of links (up to 1 s); a thread of its own, nothing else
-// that is urgent on it. Destroy the client after both executors stopped; callbacks still pending are dropped then, and
-// no byte of the KV memory is written after the destructor returned.
+// that is urgent on it. Destroy the client on `control` or after it stopped, and after `blocking` stopped; callbacks
+// still pending are dropped then, and no byte of the KV memory is written after the destructor returned.
 
 #include <cstddef>
 #include <cstdint>

@@ -198,7 +198,7 @@ Status RocksdbTier::ScanTail(uint64_t id, uint64_t indexed_bytes, IndexChange& c
     change.put.push_back(row);
     ++counts_.recovered;
   }));
-  if (size > end) MR_RETURN_IF_ERROR(file->Truncate(end));
+  if (size != end) MR_RETURN_IF_ERROR(file->Truncate(end));
   catalog_.SetSegmentBytes(id, end);
   change.marks.emplace_back(id, SegmentMark{.indexed_bytes = end});
   return OkStatus();

@@ -155,7 +155,7 @@ StatusOr<uint64_t> SegmentFile::Scan(
     }
     found(offset, *header);
     offset += RecordBytes(header->length);
-    end = std::min(offset, size);
+    end = offset;
   }
   return end;
 }

@@ -39,7 +39,7 @@ class SegmentFile {
   Status ReadAt(uint64_t offset, const RecordHeader& expected, std::span<std::byte> payload) const;
 
   // Calls `found` for each intact record (payload checked) from `from` on; skips over damage to the next intact one.
-  // Returns the end of the last one, or `from`.
+  // Returns the end of the last one, padding included, or `from`.
   StatusOr<uint64_t> Scan(uint64_t from,
                           const std::function<void(uint64_t offset, const RecordHeader& header)>& found) const;
 
