@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <condition_variable>
+#include <mutex>
+
 #include "common/base/event_loop.h"
 #include "common/peer/protocols.h"
 #include "tests/support/fake_backend.h"
