@@ -1,0 +1,27 @@
+#pragma once
+// Bodies of POST /v1/chat/completions and POST /v1/completions to requests. What is known but not supported is refused
+// with the field's name; what nobody knows is ignored; null is absent.
+
+#include <string_view>
+
+#include "common/base/status.h"
+#include "common/gateway/completion.h"
+
+namespace millrace::api {
+
+enum class Endpoint : uint8_t { kChat, kCompletions };
+
+struct ApiRequest {
+  gateway::CompletionRequest completion;  // request_id and tenant_salt are the caller's to fill
+  Endpoint endpoint = Endpoint::kChat;
+  bool stream = false;
+  bool include_usage = false;
+  bool return_token_ids = false;
+  bool echo = false;
+};
+
+constexpr size_t kMaxStopStrings = 16;
+
+StatusOr<ApiRequest> ParseRequest(Endpoint endpoint, std::string_view body);
+
+}  // namespace millrace::api
