@@ -1,0 +1,17 @@
+#pragma once
+// What can be known to be wrong before any process of a cluster starts.
+
+#include <string>
+
+#include "common/base/status.h"
+#include "services/cli/topology.h"
+
+namespace millrace::cli {
+
+// The model opens, host:port can be listened on, the binaries are there. Each error says what to do.
+Status CheckBeforeStart(const UpConfig& config, const std::string& programs);
+
+// The folder of the running program.
+StatusOr<std::string> ProgramFolder();
+
+}  // namespace millrace::cli
