@@ -1,0 +1,18 @@
+#pragma once
+// What all gRPC use of a process shares: its log output and its credentials.
+
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/security/server_credentials.h>
+
+#include <memory>
+
+namespace millrace::rpc {
+
+// Sends gRPC's own log lines to common/base/log as event "grpc". Idempotent, thread-safe.
+void SetUpGrpc();
+
+// The one place that decides how connections are secured.
+std::shared_ptr<grpc::ChannelCredentials> ClientCredentials();
+std::shared_ptr<grpc::ServerCredentials> ListenerCredentials();
+
+}  // namespace millrace::rpc
