@@ -80,7 +80,7 @@ class GrpcDialer final : public peer::Dialer<Protocol> {
                                                      peer::StreamHandler<typename Protocol::Down> handler) override {
     auto receiver = std::make_shared<TypedReceiver<typename Protocol::Down>>(std::move(handler));
     return std::make_unique<TypedStream<typename Protocol::Up>>(
-        ClientCall::Start(channels_.Get(address, executor_.Now()), MethodName(Protocol::kName), executor_, receiver));
+        StartClientCall(channels_.Get(address, executor_.Now()), MethodName(Protocol::kName), executor_, receiver));
   }
 
  private:

@@ -1,6 +1,8 @@
 #include "common/rpc/environment.h"
 
 #include <grpc/support/log.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/security/server_credentials.h>
 
 #include <mutex>
 #include <string_view>

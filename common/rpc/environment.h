@@ -1,10 +1,12 @@
 #pragma once
 // What all gRPC use of a process shares: its log output and its credentials.
 
-#include <grpcpp/security/credentials.h>
-#include <grpcpp/security/server_credentials.h>
-
 #include <memory>
+
+namespace grpc {
+class ChannelCredentials;
+class ServerCredentials;
+}  // namespace grpc
 
 namespace millrace::rpc {
 

@@ -16,6 +16,7 @@
 #include "common/rpc/call.h"
 #include "common/rpc/codec.h"
 #include "common/rpc/environment.h"
+#include "common/rpc/grpc_status.h"
 #include "common/rpc/listen_error.h"
 #include "common/rpc/typed_stream.h"
 
@@ -34,7 +35,7 @@ class Refusal final : public grpc::ServerGenericBidiReactor {
 };
 
 struct Registration {
-  ServerCall::Accept accept;
+  AcceptCall accept;
   Executor* executor;
 };
 
@@ -59,8 +60,7 @@ class Switchboard final : public grpc::CallbackGenericService {
       return new Refusal({Code::kResourceExhausted, Reason::kOverloaded,
                           "all " + std::to_string(max_streams_) + " streams of the server are in use"});
     }
-    return ServerCall::Start(*context, service->second.accept, *service->second.executor,
-                             [this] { open_.fetch_sub(1); });
+    return StartServerCall(*context, service->second.accept, *service->second.executor, [this] { open_.fetch_sub(1); });
   }
 
   const size_t max_streams_;
@@ -91,7 +91,7 @@ Server::~Server() { Shutdown(Duration(0)); }
 
 template <class Protocol>
 void Server::AddService(peer::Service<Protocol>& service, Executor& executor) {
-  ServerCall::Accept accept = [&service](std::shared_ptr<Call> call) -> std::shared_ptr<Receiver> {
+  AcceptCall accept = [&service](std::shared_ptr<Call> call) -> std::shared_ptr<Receiver> {
     return std::make_shared<TypedReceiver<typename Protocol::Up>>(
         service.Accept(std::make_unique<TypedStream<typename Protocol::Down>>(std::move(call))));
   };
