@@ -57,6 +57,7 @@ struct StoreClientOptions {
 };
 
 class StoreConnection;
+struct StoreClientMetrics;
 
 class StoreClient {
  public:
@@ -102,13 +103,17 @@ class StoreClient {
 
  private:
   void Tick();
+  void UpdateGauges();
   StoreConnection* Home(const kv::BlockKey& chain);
+  Task Guarded(Task task) const;  // does nothing once this object is gone
 
   const StoreClientWiring wiring_;
   const StoreClientOptions options_;
+  const std::unique_ptr<StoreClientMetrics> metrics_;
   std::map<std::string, std::unique_ptr<StoreConnection>> connections_;  // by address
   std::vector<std::string> addresses_;                                   // known now, sorted
   TimerId tick_ = TimerId::kNone;
+  std::shared_ptr<int> alive_;
 };
 
 }  // namespace millrace::runtime
