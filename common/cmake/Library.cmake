@@ -6,10 +6,35 @@
 #   returns them in list order.
 # millrace_service(name SOURCES ... DEPS ...)      an executable of layer 5
 # millrace_test(name SOURCES ... DEPS ... LABELS ... TIMEOUT s)   one gtest binary, one ctest entry
+#   Labels it gets by itself: `asan` (unit, conformance and component tests), and of those `tsan` where no library that
+#   the thread sanitizer cannot see into is linked. Targets tests_asan and tests_tsan build them.
 # millrace_benchmark(name SOURCES ... DEPS ...)    a Google Benchmark program, built but not run by ctest
 define_property(TARGET PROPERTY MR_LAYER)
 set(MR_DEPS_FILE ${PROJECT_BINARY_DIR}/millrace_deps.txt)
 file(WRITE ${MR_DEPS_FILE} "")
+
+# Third parties whose own threads are not instrumented.
+set(MR_TSAN_BLIND "^millrace::dep_(grpc|ucx|rocksdb)$")
+
+# Sets `out` to whether `library` links, itself or through others, a third party that matches `pattern`.
+function(millrace_reaches out library pattern)
+  get_target_property(third millrace_${library} MR_THIRD)
+  foreach(name IN LISTS third)
+    if(name MATCHES "${pattern}")
+      set(${out} ON PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
+  get_target_property(deps millrace_${library} MR_DEPS)
+  foreach(dep IN LISTS deps)
+    millrace_reaches(reached ${dep} "${pattern}")
+    if(reached)
+      set(${out} ON PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
+  set(${out} OFF PARENT_SCOPE)
+endfunction()
 
 # Pure computation that any layer may link, PRIVATE: Abseil and libcrypto (SHA-256); PCRE2 is for text in layer 1.
 set(MR_PURE_THIRD_PARTY "^(absl::.*|millrace::dep_crypto|millrace::dep_pcre2)$")
@@ -22,7 +47,8 @@ function(millrace_library name)
   add_library(millrace_${name} STATIC ${A_SOURCES})
   add_library(millrace::${name} ALIAS millrace_${name})
   target_sources(millrace_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${A_HEADERS})
-  set_target_properties(millrace_${name} PROPERTIES MR_LAYER ${A_LAYER} VERIFY_INTERFACE_HEADER_SETS ON LINKER_LANGUAGE CXX)
+  set_target_properties(millrace_${name} PROPERTIES MR_LAYER ${A_LAYER} VERIFY_INTERFACE_HEADER_SETS ON LINKER_LANGUAGE CXX
+    MR_DEPS "${A_DEPS}" MR_THIRD "${A_THIRD_PARTY}")
   foreach(dep IN LISTS A_DEPS)
     get_target_property(dep_layer millrace_${dep} MR_LAYER)
     if(dep_layer GREATER A_LAYER)
@@ -80,8 +106,27 @@ function(millrace_test name)
   if(NOT A_TIMEOUT)
     set(A_TIMEOUT 120)
   endif()
+  if(MILLRACE_SANITIZE)
+    math(EXPR A_TIMEOUT "${A_TIMEOUT} * 4")
+  endif()
   add_executable(${name} ${A_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  if("${A_LABELS}" MATCHES "unit|conformance|component")
+    set(sanitizers asan tsan)
+    foreach(dep IN LISTS A_DEPS)
+      millrace_reaches(blind ${dep} "${MR_TSAN_BLIND}")
+      if(blind)
+        set(sanitizers asan)
+      endif()
+    endforeach()
+    foreach(sanitizer IN LISTS sanitizers)
+      list(APPEND A_LABELS ${sanitizer})
+      if(NOT TARGET tests_${sanitizer})
+        add_custom_target(tests_${sanitizer})
+      endif()
+      add_dependencies(tests_${sanitizer} ${name})
+    endforeach()
+  endif()
   list(TRANSFORM A_DEPS PREPEND millrace::)
   target_link_libraries(${name} PRIVATE ${A_DEPS} ${A_THIRD_PARTY} GTest::gmock GTest::gtest GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)

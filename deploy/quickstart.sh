@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# From a clone to a running cluster: installs what is missing, builds, fetches the default model, starts a cluster on
+# this machine, asks it one question and serves until Ctrl-C.
+#
+#   deploy/quickstart.sh [flags]
+#
+#   --once PROMPT    ask this (greedy), print the answer, stop everything and end
+#   --model FILE     a GGUF file instead of the default model
+#   --host ADDRESS   that the HTTP API listens on (default 127.0.0.1)
+#   --port N         of the HTTP API (default 8080; any free one with --once)
+#   --prefill N --decode N --store N --balancers N
+#                    how many of each (default 2, 2, 1, and 2 replicas of each balancer)
+#
+# MILLRACE_SKIP_PACKAGES=1 leaves packages alone.
+set -euo pipefail
+
+cd "$(dirname "$0")/.."
+fail() { echo "quickstart: $*" >&2; exit 1; }
+
+once= model= host=127.0.0.1 port= up_flags=()
+has_once=0
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
+    --once | --model | --host | --port | --prefill | --decode | --store | --balancers) ;;
+    *) fail "unknown flag '$1'; see --help" ;;
+  esac
+  [ $# -ge 2 ] || fail "$1 needs a value"
+  case $1 in
+    --once) once=$2 has_once=1 ;;
+    --model) model=$2 ;;
+    --host) host=$2 ;;
+    --port) port=$2 ;;
+    *) up_flags+=("$1" "$2") ;;
+  esac
+  shift 2
+done
+[ $has_once = 0 ] || [ -n "$once" ] || fail "--once needs a prompt"
+[ -z "$model" ] || [ -f "$model" ] || fail "there is no model file $model"
+[ -n "${HOME-}" ] || fail "HOME is not set"
+
+# ---- can this machine do it ----------------------------------------------------------------------------------------
+for feature in avx2 fma f16c; do
+  grep -qw -m 1 "$feature" /proc/cpuinfo || fail "this processor lacks ${feature^^}, which the CPU engine needs"
+done
+memory_mb=$(awk '/^MemTotal:/ { print int($2 / 1024) }' /proc/meminfo)
+[ "$memory_mb" -ge 3000 ] || fail "this machine has $memory_mb MB of memory; 3000 MB are needed"
+need_space() { # FOLDER MB WHAT
+  local folder=$1 free
+  while [ ! -d "$folder" ]; do folder=$(dirname "$folder"); done
+  free=$(df -Pm "$folder" | awk 'NR == 2 { print $4 }')
+  [ "$free" -ge "$2" ] || fail "$free MB are free at $folder; $3 needs $2 MB"
+}
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/millrace
+[ -x build/bin/millrace ] || need_space build 3000 "the build"
+[ -n "$model" ] || [ -s "$cache/models/smollm2-135m-instruct.gguf" ] || need_space "$cache" 500 "the default model"
+
+# ---- what it takes ---------------------------------------------------------------------------------------------------
+[ "${MILLRACE_SKIP_PACKAGES-}" = 1 ] || deploy/install-packages.sh
+deploy/build.sh release build millrace millrace-gateway millrace-prefill-balancer millrace-decode-balancer \
+  millrace-prefill-worker millrace-decode-worker millrace-kvcache-store
+[ -n "$model" ] || model=$(deploy/fetch-model.sh)
+
+# ---- the cluster -----------------------------------------------------------------------------------------------------
+millrace=build/bin/millrace
+name=default
+if [ $has_once = 1 ]; then
+  name=once-$$
+  : "${port:=0}"
+fi
+: "${port:=8080}"
+stop() {
+  trap - EXIT INT TERM HUP
+  "$millrace" down --name "$name" >&2 || true
+  [ $has_once = 0 ] || rm -rf "${XDG_STATE_HOME:-$HOME/.local/state}/millrace/$name"
+}
+stop_and_exit() {
+  stop
+  exit "$1"
+}
+trap stop EXIT
+trap 'stop_and_exit 130' INT
+trap 'stop_and_exit 143' TERM
+trap 'stop_and_exit 129' HUP
+if ! "$millrace" up --detach --name "$name" --model "$model" --host "$host" --port "$port" "${up_flags[@]}" >&2; then
+  trap - EXIT
+  exit 1
+fi
+
+if [ $has_once = 1 ]; then
+  "$millrace" chat --name "$name" --temperature 0 --max-tokens 256 --once "$once"
+  exit 0 # stops the cluster
+fi
+
+question="Name the largest ocean."
+endpoint=$("$millrace" status --name "$name" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["endpoint"])')
+served=$(curl -fsS "$endpoint/v1/models" | python3 -c 'import json, sys; print(json.load(sys.stdin)["data"][0]["id"])')
+echo
+echo "> $question"
+"$millrace" chat --name "$name" --temperature 0 --max-tokens 64 --once "$question"
+cat <<END
+
+curl -N $endpoint/v1/chat/completions -H 'Content-Type: application/json' -d '{
+  "model": "$served", "stream": true, "temperature": 0,
+  "messages": [{"role": "user", "content": "$question"}]}'
+
+serving $served at $endpoint/v1 until Ctrl-C; beside it: $millrace chat, $millrace status
+END
+supervisor=$("$millrace" status --name "$name" --json |
+  python3 -c 'import json, sys; print(json.load(sys.stdin)["supervisor"]["pid"])')
+tail --pid="$supervisor" -f /dev/null &
+wait $! || true
+echo "quickstart: the cluster ended" >&2
+exit 1
