@@ -52,8 +52,8 @@ struct AttentionArgs {
   size_t row_bytes = 0;
   size_t key_offset = 0;  // of this head in a row, bytes
   size_t value_offset = 0;
-  bool half = true;        // f16 elements, else f32
-  uint32_t head_dim = 0;   // a multiple of 16, at most kMaxHeadDim
+  bool half = true;          // f16 elements, else f32
+  uint32_t head_dim = 0;     // a multiple of 16, at most kMaxHeadDim
   uint32_t query_heads = 0;  // that share the key/value head
   uint32_t tokens = 0;       // tokens * query_heads <= kMaxAttentionRows
   uint32_t position = 0;
@@ -75,8 +75,8 @@ struct RopeArgs {
   float* rows = nullptr;  // [head][head_dim]
   uint32_t heads = 0;
   uint32_t head_dim = 0;
-  uint32_t rotated = 0;  // leading elements of a head that rotate, even
-  bool interleaved = true;  // pairs (2i, 2i + 1), else (i, i + rotated / 2)
+  uint32_t rotated = 0;        // leading elements of a head that rotate, even
+  bool interleaved = true;     // pairs (2i, 2i + 1), else (i, i + rotated / 2)
   const float* cos = nullptr;  // [rotated / 2]
   const float* sin = nullptr;
 };

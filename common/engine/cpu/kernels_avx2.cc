@@ -6,10 +6,11 @@
 namespace millrace::engine::cpu {
 namespace avx2 {
 
+// clang-format off: each builds on the one before
 #include "common/engine/cpu/row_kernels.inc"
-// clang-format: the order matters
 #include "common/engine/cpu/attention_kernels.inc"
 #include "common/engine/cpu/matmul_kernels.inc"
+// clang-format on
 
 template <Packing kKind>
 constexpr auto kInteger = &MatMul<IntegerTile, kKind, kDotPanels, kDotTokens>;

@@ -31,9 +31,7 @@ MR_KERNEL VF Max(VF a, VF b) { return _mm512_max_ps(a, b); }
 MR_KERNEL VF Min(VF a, VF b) { return _mm512_min_ps(a, b); }
 MR_KERNEL VF Abs(VF a) { return _mm512_abs_ps(a); }
 MR_KERNEL VF RoundNearest(VF a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-MR_KERNEL VF LoadHalf(const void* p) {
-  return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
-}
+MR_KERNEL VF LoadHalf(const void* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p))); }
 MR_KERNEL void StoreHalf(void* p, VF v) {
   _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }

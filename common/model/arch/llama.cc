@@ -6,10 +6,7 @@ namespace millrace::model::arch::llama {
 namespace {
 
 constexpr LayerOp kLayer[] = {
-    {.kind = OpKind::kRmsNorm,
-     .in = Activation::kResidual,
-     .out = Activation::kNormed,
-     .weight = "attn_norm.weight"},
+    {.kind = OpKind::kRmsNorm, .in = Activation::kResidual, .out = Activation::kNormed, .weight = "attn_norm.weight"},
     {.kind = OpKind::kLinear,
      .in = Activation::kNormed,
      .out = Activation::kQuery,
@@ -35,10 +32,7 @@ constexpr LayerOp kLayer[] = {
      .weight = "attn_output.weight",
      .bias = "attn_output.bias",
      .accumulate = true},
-    {.kind = OpKind::kRmsNorm,
-     .in = Activation::kResidual,
-     .out = Activation::kNormed,
-     .weight = "ffn_norm.weight"},
+    {.kind = OpKind::kRmsNorm, .in = Activation::kResidual, .out = Activation::kNormed, .weight = "ffn_norm.weight"},
     {.kind = OpKind::kLinear, .in = Activation::kNormed, .out = Activation::kGate, .weight = "ffn_gate.weight"},
     {.kind = OpKind::kLinear, .in = Activation::kNormed, .out = Activation::kUp, .weight = "ffn_up.weight"},
     {.kind = OpKind::kSwiGlu, .in = Activation::kGate, .second = Activation::kUp, .out = Activation::kHidden},
