@@ -1,6 +1,7 @@
 #pragma once
 // A chat as the API receives it, before any template. Values; nothing here is checked against a model.
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,7 +18,8 @@ struct Message {
 
 struct Conversation {
   std::vector<Message> messages;
-  bool add_generation_prompt = true;  // false continues nothing: the prompt ends with the last message
+  bool add_generation_prompt = true;  // false: the prompt ends with the last message
+  int64_t now_unix_s = 0;             // the time that templates may print, UTC
   friend bool operator==(const Conversation&, const Conversation&) = default;
 };
 

@@ -1,0 +1,261 @@
+// Text by characters, as Python's str does it.
+
+#include <algorithm>
+#include <cstdio>
+
+#include "common/recipe/jinja/builtins.h"
+#include "common/recipe/jinja/failure.h"
+#include "common/recipe/jinja/lexer.h"
+#include "common/recipe/utf8.h"
+
+namespace millrace::recipe::jinja {
+namespace {
+
+// Simple case mapping of Latin, Greek, Cyrillic and Armenian; other scripts stay as they are.
+char32_t MapCharacter(char32_t c, bool upper) {
+  if (c < 0x80) {
+    if (upper) return c >= 'a' && c <= 'z' ? c - 32 : c;
+    return c >= 'A' && c <= 'Z' ? c + 32 : c;
+  }
+  if (upper) {
+    if ((c >= 0xE0 && c <= 0xFE && c != 0xF7) || (c >= 0x3B1 && c <= 0x3C9 && c != 0x3C2) ||
+        (c >= 0x430 && c <= 0x44F)) {
+      return c - 32;
+    }
+    if (c == 0x3C2) return 0x3A3;
+    if (c == 0xFF) return 0x178;
+    if (c >= 0x450 && c <= 0x45F) return c - 80;
+    if (c >= 0x561 && c <= 0x586) return c - 48;
+  } else {
+    if ((c >= 0xC0 && c <= 0xDE && c != 0xD7) || (c >= 0x391 && c <= 0x3A9) || (c >= 0x410 && c <= 0x42F)) {
+      return c + 32;
+    }
+    if (c == 0x178) return 0xFF;
+    if (c >= 0x400 && c <= 0x40F) return c + 80;
+    if (c >= 0x531 && c <= 0x556) return c + 48;
+  }
+  const bool even_is_upper = (c >= 0x100 && c <= 0x137 && c != 0x130 && c != 0x131) || (c >= 0x14A && c <= 0x177) ||
+                             (c >= 0x460 && c <= 0x481) || (c >= 0x48A && c <= 0x4BF) || (c >= 0x4D0 && c <= 0x52F) ||
+                             (c >= 0x1E00 && c <= 0x1E95) || (c >= 0x1EA0 && c <= 0x1EFF);
+  if (even_is_upper) return upper ? c & ~char32_t{1} : c | 1;
+  const bool odd_is_upper = (c >= 0x139 && c <= 0x148) || (c >= 0x179 && c <= 0x17E);
+  if (odd_is_upper) return upper ? (c % 2 == 0 ? c - 1 : c) : (c % 2 == 1 ? c + 1 : c);
+  return c;
+}
+
+void AppendMapped(const Text& text, size_t at, const Utf8Step& step, bool upper, Text& out) {
+  const char32_t mapped = MapCharacter(step.codepoint, upper);
+  if (upper && step.codepoint == 0xDF) {
+    out.Append("SS", text.is_content(at));
+  } else if (mapped == step.codepoint) {
+    out.AppendPart(text, at, step.length);
+  } else {
+    std::string bytes;
+    AppendUtf8(mapped, bytes);
+    out.Append(bytes, text.is_content(at));
+  }
+}
+
+bool IsLetter(char32_t c) {
+  return c < 0x80 ? (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') : !IsSpace(c) && c >= 0xAA;
+}
+
+bool InSet(const Text* characters, std::string_view character, char32_t c) {
+  if (characters == nullptr) return IsSpace(c);
+  return characters->view().find(character) != std::string_view::npos;
+}
+
+}  // namespace
+
+std::vector<size_t> CharacterStarts(std::string_view text) {
+  std::vector<size_t> starts;
+  starts.reserve(text.size() + 1);
+  for (size_t at = 0; at < text.size(); at += NextUtf8(text, at).length) starts.push_back(at);
+  starts.push_back(text.size());
+  return starts;
+}
+
+int64_t CharacterCount(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; });
+}
+
+Text MapCase(const Text& text, bool upper) {
+  Text out;
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Step step = NextUtf8(text.view(), at);
+    AppendMapped(text, at, step, upper, out);
+    at += step.length;
+  }
+  return out;
+}
+
+bool HasCase(char32_t c, bool upper) { return MapCharacter(c, !upper) != c; }
+
+Text Capitalize(const Text& text) {
+  if (text.empty()) return text;
+  const Utf8Step first = NextUtf8(text.view(), 0);
+  Text out;
+  AppendMapped(text, 0, first, true, out);
+  out.Append(MapCase(text.Part(first.length, text.size() - first.length), false));
+  return out;
+}
+
+Text TitleCase(const Text& text) {
+  Text out;
+  bool inside = false;
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Step step = NextUtf8(text.view(), at);
+    AppendMapped(text, at, step, !inside, out);
+    inside = IsLetter(step.codepoint);
+    at += step.length;
+  }
+  return out;
+}
+
+Text Strip(const Text& text, const Text* characters, bool left, bool right) {
+  const std::vector<size_t> starts = CharacterStarts(text.view());
+  size_t first = 0;
+  size_t last = starts.size() - 1;
+  const auto strippable = [&](size_t i) {
+    const std::string_view character = text.view().substr(starts[i], starts[i + 1] - starts[i]);
+    return InSet(characters, character, NextUtf8(character, 0).codepoint);
+  };
+  while (left && first < last && strippable(first)) ++first;
+  while (right && last > first && strippable(last - 1)) --last;
+  return text.Part(starts[first], starts[last] - starts[first]);
+}
+
+Text Replace(const Text& text, std::string_view from, const Text& to, int64_t count) {
+  Text out;
+  size_t at = 0;
+  if (from.empty()) {
+    const std::vector<size_t> starts = CharacterStarts(text.view());
+    for (size_t i = 0; i < starts.size() && count != 0; ++i, --count) {
+      out.Append(to);
+      at = i + 1 < starts.size() ? starts[i + 1] : text.size();
+      out.AppendPart(text, starts[i], at - starts[i]);
+    }
+    out.AppendPart(text, at, text.size() - at);
+    return out;
+  }
+  while (count != 0) {
+    const size_t found = text.view().find(from, at);
+    if (found == std::string_view::npos) break;
+    out.AppendPart(text, at, found - at);
+    out.Append(to);
+    at = found + from.size();
+    --count;
+  }
+  out.AppendPart(text, at, text.size() - at);
+  return out;
+}
+
+Text Repeat(const Text& text, int64_t count) {
+  Text out;
+  for (int64_t i = 0; i < count; ++i) out.Append(text);
+  return out;
+}
+
+namespace {
+
+struct Conversion {
+  std::string flags;
+  int64_t width = 0;
+  int64_t precision = -1;
+  char type = 0;
+};
+
+// The conversion after the "%" at `at`; moves `at` behind it.
+Conversion ParseConversion(std::string_view format, size_t& at) {
+  Conversion c;
+  constexpr int64_t kMaxWidth = 10000;
+  const auto number = [&] {
+    int64_t n = 0;
+    while (at < format.size() && format[at] >= '0' && format[at] <= '9') {
+      n = std::min<int64_t>(n * 10 + (format[at++] - '0'), kMaxWidth);
+    }
+    return n;
+  };
+  while (at < format.size() && std::string_view("-+ 0#").find(format[at]) != std::string_view::npos) {
+    c.flags += format[at++];
+  }
+  c.width = number();
+  if (at < format.size() && format[at] == '.') {
+    ++at;
+    c.precision = number();
+  }
+  if (at >= format.size()) Fail(FailureKind::kValue, "incomplete format");
+  c.type = format[at++];
+  return c;
+}
+
+Text Converted(const Conversion& c, const Value& value) {
+  if (c.type == 's' || c.type == 'r') {
+    Text text = c.type == 's' ? value.ToText() : value.Repr();
+    const std::vector<size_t> starts = CharacterStarts(text.view());
+    if (c.precision >= 0 && static_cast<size_t>(c.precision) + 1 < starts.size()) {
+      text = text.Part(0, starts[static_cast<size_t>(c.precision)]);
+    }
+    const auto padding = static_cast<size_t>(std::max<int64_t>(0, c.width - CharacterCount(text.view())));
+    if (c.flags.find('-') != std::string::npos) {
+      text.Append(std::string(padding, ' '), false);
+      return text;
+    }
+    Text padded = Text::Literal(std::string(padding, ' '));
+    padded.Append(text);
+    return padded;
+  }
+  const auto number = value.number();
+  if (!number) {
+    Fail(FailureKind::kType,
+         std::string("%") + c.type + " format: a real number is required, not " + std::string(value.type_name()));
+  }
+  std::string spec = "%" + c.flags + (c.width > 0 ? std::to_string(c.width) : "");
+  if (c.precision >= 0) spec += "." + std::to_string(c.precision);
+  std::string out(static_cast<size_t>(std::max<int64_t>(c.width, c.precision)) + 400, '\0');
+  int written = 0;
+  if (std::string_view("diouxX").find(c.type) != std::string_view::npos) {
+    spec += std::string("ll") + c.type;
+    const auto whole = value.integer().value_or(static_cast<int64_t>(*number));
+    written = std::snprintf(out.data(), out.size(), spec.c_str(), static_cast<long long>(whole));
+  } else if (std::string_view("eEfFgG").find(c.type) != std::string_view::npos) {
+    spec += c.type;
+    written = std::snprintf(out.data(), out.size(), spec.c_str(), *number);
+  } else {
+    Fail(FailureKind::kValue, std::string("unsupported format character '") + c.type + "'");
+  }
+  out.resize(static_cast<size_t>(std::max(written, 0)));
+  return Text::Literal(std::move(out));
+}
+
+}  // namespace
+
+Value PercentFormat(Interpreter& interpreter, const Text& format, const Value& values) {
+  const List* list = values.list();
+  const bool is_tuple = list != nullptr && list->is_tuple;
+  size_t next = 0;
+  Text out;
+  for (size_t at = 0; at < format.size();) {
+    const size_t percent = std::min(format.view().find('%', at), format.size());
+    out.AppendPart(format, at, percent - at);
+    at = percent + 1;
+    if (percent == format.size()) break;
+    if (at < format.size() && format.view()[at] == '%') {
+      out.Append("%", false);
+      ++at;
+      continue;
+    }
+    const Conversion conversion = ParseConversion(format.view(), at);
+    if (next >= (is_tuple ? list->items.size() : 1)) {
+      Fail(FailureKind::kType, "not enough arguments for format string");
+    }
+    out.Append(Converted(conversion, is_tuple ? list->items[next] : values));
+    ++next;
+  }
+  if (next < (is_tuple ? list->items.size() : values.dict() != nullptr ? 0 : 1)) {
+    Fail(FailureKind::kType, "not all arguments converted during string formatting");
+  }
+  return interpreter.NewText(std::move(out));
+}
+
+}  // namespace millrace::recipe::jinja
