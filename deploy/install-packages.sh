@@ -42,8 +42,18 @@ else
   exit 1
 fi
 
-echo "installing ${#missing[@]} packages" >&2
-"${root[@]}" apt-get update -qq >&2
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+# Runs apt-get quietly; what it said is shown when it fails.
+apt() {
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o Dpkg::Use-Pty=0 "$@" >"$log" 2>&1 && return
+  tail -n 20 "$log" >&2
+  echo "install-packages: apt-get $1 failed" >&2
+  exit 1
+}
+
+echo "asking apt for ${#missing[@]} missing packages" >&2
+apt update
 wanted=()
 for line in "${missing[@]}"; do
   read -r -a alternatives <<<"$line"
@@ -57,4 +67,5 @@ for line in "${missing[@]}"; do
   fi
   wanted+=("$chosen")
 done
-"${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${wanted[@]}" >&2
+echo "installing ${wanted[*]}" >&2
+apt install -y --no-install-recommends "${wanted[@]}"

@@ -16,6 +16,7 @@ constexpr Command kCommands[] = {
     {"status", "list every process of a cluster", millrace::cli::RunStatus},
     {"logs", "print the logs of a cluster's processes", millrace::cli::RunLogs},
     {"chat", "talk to a running cluster", millrace::cli::RunChat},
+    {"generate", "run a model in this one process, without a cluster", millrace::cli::RunGenerate},
     {"bench", "load a running gateway and measure it", millrace::cli::RunBench},
 };
 

@@ -1,0 +1,127 @@
+"""The first minute of a user: an answer, the listing of processes, the tools, an end without leftovers."""
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import unittest
+
+import harness
+
+
+class QuickTest(harness.ClusterTest):
+    def test_answers_a_chat(self):
+        answer = self.cluster.stream(harness.Request([{"role": "user", "content": "Name the largest ocean."}], 48, temperature=0))
+        self.assertIn("Pacific", answer.text)
+        self.assertEqual(answer.finish, "stop")
+        self.assertGreater(len(answer.times), 3, "it streams")
+
+    def test_streamed_and_whole_answers_are_the_same(self):
+        request = harness.Request(harness.text_of(300), temperature=0.9, seed=5)
+        self.assertEqual(self.cluster.ask(request).ids, self.cluster.stream(request).ids)
+
+    def test_status_lists_every_process(self):
+        processes = self.cluster.processes()
+        self.assertEqual(len(processes), 10)
+        self.assertEqual(len({p["pid"] for p in processes}), 10)
+        self.assertEqual(len({p["incarnation"] for p in processes}), 10)
+        for process in processes:
+            self.assertTrue(process["ready"], process)
+            self.assertGreater(process["ports"]["admin"], 0)
+            self.assertEqual(process["restarts"], 0)
+            for page in ("/healthz", "/readyz", "/metrics", "/statusz"):
+                self.assertEqual(self.cluster.get_status(page, process["ports"]["admin"]), 200, f"{process['name']} {page}")
+
+    def test_chat_talks_to_the_cluster(self):
+        done = self.cluster.run("chat", "--name", "test", "--temperature", "0", "--max-tokens", "16", "--once", "Say hello.")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(done.stdout.strip())
+
+    def test_bench_serve_measures(self):
+        done = self.cluster.run("bench", "serve", "--name", "test", "--requests", "6", "--concurrency", "3",
+                                "--prompt-tokens", "100", "--output-tokens", "4", "--prefix-share", "0.7", "--json", timeout=300)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        report = json.loads(done.stdout)
+        self.assertEqual(report["succeeded"], 6)
+        self.assertEqual(report["output_tokens"], 24)
+        self.assertEqual(report["prompt_tokens"], 600)
+        self.assertGreater(report["ttft_s"]["p50"], 0)
+
+    def test_logs_are_there(self):
+        done = self.cluster.run("logs", "gateway", "--name", "test")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("gateway-0", done.stdout)
+
+    def test_a_second_cluster_of_the_name_is_refused(self):
+        done = self.cluster.run("up", "--name", "test", "--port", "0", "--model", harness.MODEL)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("is running", done.stderr)
+
+
+class StartTest(unittest.TestCase):
+    """What is wrong before anything starts is said so, and nothing is left."""
+
+    def up(self, *words, env=None, timeout=60):
+        root = tempfile.mkdtemp()
+        return subprocess.run([harness.MILLRACE, "up", *words], env={**os.environ, "XDG_STATE_HOME": root, **(env or {})},
+                              capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)
+
+    def test_missing_model(self):
+        done = self.up("--model", "/nowhere/model.gguf")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("/nowhere/model.gguf", done.stderr)
+
+    def test_broken_models(self):
+        whole = open(harness.MODEL, "rb").read(2_000_000)
+        for content in (b"", b"no gguf at all" * 100, whole):
+            with tempfile.NamedTemporaryFile(suffix=".gguf") as file:
+                file.write(content)
+                file.flush()
+                done = self.up("--model", file.name)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(file.name, done.stderr)
+
+    def test_port_in_use(self):
+        import socket
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            done = self.up("--model", harness.MODEL, "--port", str(taken.getsockname()[1]))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("in use", done.stderr)
+
+    def test_wrong_flags(self):
+        done = self.up("--prefill", "0")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--prefill", done.stderr)
+
+    def test_ctrl_c_stops_every_process(self):
+        root = tempfile.mkdtemp()
+        up = subprocess.Popen([harness.MILLRACE, "up", "--model", harness.MODEL, "--port", "0", "--prefill", "1", "--decode", "1",
+                               "--balancers", "1"], env={**os.environ, "XDG_STATE_HOME": root}, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL)
+        for line in up.stdout:
+            if line.startswith("ready:"):
+                break
+        state = json.load(open(f"{root}/millrace/default/state.json"))
+        pids = [p["process"]["pid"] for p in state["processes"]]
+        self.assertEqual(len(pids), 6)
+        up.send_signal(signal.SIGINT)
+        up.communicate(timeout=60)
+        self.assertEqual(up.returncode, 0)
+        self.assertEqual([pid for pid in pids if os.path.exists(f"/proc/{pid}")], [])
+
+    def test_children_die_with_a_killed_supervisor_and_the_next_run_starts(self):
+        cluster = harness.Cluster(prefill=1, decode=1, balancers=1, store=0)
+        try:
+            pids = [p["pid"] for p in cluster.processes()]
+            os.kill(cluster.status()["supervisor"]["pid"], signal.SIGKILL)
+            gone = lambda: not any(os.path.exists(f"/proc/{pid}/exe") for pid in pids)
+            harness.poll(gone, 10, "children of a killed supervisor end")
+            done = cluster.run("up", "--name", "test", "--port", "0", "--model", harness.MODEL, "--prefill", "1", "--decode", "1",
+                               "--balancers", "1", "--store", "0", "--detach", timeout=300)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        finally:
+            cluster.close()
+
+
+if __name__ == "__main__":
+    harness.main()
