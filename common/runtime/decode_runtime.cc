@@ -146,7 +146,8 @@ void DecodeRuntime::OnHandoffClosed(uint64_t id, const Status& status) {
   DecodeSession* session = Find(id);
   if (session == nullptr || session->handoff == nullptr) return;
   session->handoff = nullptr;
-  const bool lost = status.reason() == Reason::kPeerLost;
+  // A client that cancels and one that is gone may look alike; pulls that hang end with the drain timeout then.
+  const bool lost = status.code() == Code::kUnavailable && status.reason() == Reason::kPeerLost;
   const std::shared_ptr<PeerLink> link = session->link;
   End(*session, {Code::kUnavailable, Reason::kPeerLost, "the prefill worker ended the hand-over: " + status.message()},
       lost ? "peer_lost" : "cancelled");

@@ -49,7 +49,7 @@ void PrefillHandoff::BeginAttempt() {
 void PrefillHandoff::Pick() {
   pick_ = nullptr;
   if (replicas_.empty()) {
-    return Fail({Code::kUnavailable, Reason::kNoInstance, "no decode balancer answers: none known or all lost"});
+    return NobodyLeft({Code::kUnavailable, Reason::kNoInstance, "no decode balancer answers: none known or all lost"});
   }
   const std::string address = replicas_.front();
   replicas_.erase(replicas_.begin());
@@ -72,7 +72,12 @@ void PrefillHandoff::OnPicked(peer::PickProtocol::Down message) {
 
 void PrefillHandoff::OnPickClosed(const Status& status) {
   if (PeerLost(status) || status.ok()) return Pick();  // another replica knows as much
-  Fail(status.Annotate("no decode worker"));
+  NobodyLeft(status.Annotate("decode balancer"));
+}
+
+void PrefillHandoff::NobodyLeft(const Status& status) {
+  events_.attempt_failed(status);
+  Fail(attempt_failure_.ok() ? status : attempt_failure_);
 }
 
 void PrefillHandoff::Reserve(const peer::Route& route) {
@@ -149,7 +154,7 @@ void PrefillHandoff::Tick(TimePoint now, const peer::Heartbeat& own) {
   if (now >= deadline_) {
     const Status late(Code::kDeadlineExceeded, Reason::kDeadline,
                       reserved_ ? "decode worker did not complete the hand-over in time" : "no decode slot in time");
-    return handoff_ ? AttemptFailed(late) : Fail(late);
+    return handoff_ ? AttemptFailed(late) : NobodyLeft(late);
   }
   const Status alive = monitor_ ? monitor_->Tick(now) : OkStatus();
   if (alive.ok()) return;
@@ -158,12 +163,12 @@ void PrefillHandoff::Tick(TimePoint now, const peer::Heartbeat& own) {
 }
 
 void PrefillHandoff::AttemptFailed(const Status& status) {
-  const Status why = status.Annotate("hand-over to " + route_.address);
+  const Status why = attempt_failure_ = status.Annotate("hand-over to " + route_.address);
   handoff_ = nullptr;
   reserved_ = false;
+  events_.attempt_failed(why);
   if (attempt_ >= options_.attempts) return Fail(why);
   excluded_.push_back(route_.incarnation);
-  events_.retrying(why);
   ++first_replica_;
   BeginAttempt();
 }

@@ -42,7 +42,7 @@ class PrefillHandoff {
     std::function<void(peer::DecodeTarget)> reserved;  // again after a retry: the newest counts
     std::function<void()> complete;
     std::function<void(Status)> failed;
-    std::function<void(const Status&)> retrying;  // an attempt failed and another begins
+    std::function<void(const Status&)> attempt_failed;  // before the next attempt or `failed`; destroys nothing
   };
 
   // `options` and `generation` outlive the hand-over.
@@ -68,6 +68,7 @@ class PrefillHandoff {
   void SendBlocks(size_t from);
   void SendEnd();
   void AttemptFailed(const Status& status);
+  void NobodyLeft(const Status& status);  // fails with the reason of the attempt before, if there was one
   void Fail(const Status& status);
 
   const PrefillHandoffWiring wiring_;
@@ -85,6 +86,7 @@ class PrefillHandoff {
   std::optional<peer::LivenessMonitor> monitor_;  // of the open stream
   peer::Route route_;
   std::string session_;
+  Status attempt_failure_;
   bool reserved_ = false;
   std::vector<peer::LayerBlock> announced_;  // all so far, for another attempt
   std::optional<peer::HandoffEnd> end_;

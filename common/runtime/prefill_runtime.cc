@@ -356,12 +356,11 @@ void PrefillRuntime::StartHandoff(PrefillSession& session) {
   events.reserved = [this, id](peer::DecodeTarget target) { Find(id)->stream->Send(std::move(target)); };
   events.complete = [this, id] { End(*Find(id), OkStatus(), "complete"); };
   events.failed = [this, id](const Status& status) {
-    HandoffFailure(status.reason()).Add();
     Log(LogLevel::kWarning, "handoff_failed",
         {{"request_id", Find(id)->generation.request_id}, {"status", status.ToString()}});
     End(*Find(id), status, "failed");
   };
-  events.retrying = [this](const Status& status) { HandoffFailure(status.reason()).Add(); };
+  events.attempt_failed = [this](const Status& status) { HandoffFailure(status.reason()).Add(); };
   session.handoff = std::make_unique<PrefillHandoff>(
       PrefillHandoffWiring{wiring_.control, wiring_.pick_dialer, wiring_.decode_balancers, wiring_.handoff_dialer},
       handoff_options_, session.generation, std::move(events));

@@ -21,8 +21,9 @@ namespace millrace::support {
 class LocalConnection {
  public:
   virtual ~LocalConnection() = default;
-  virtual void LoseLocked(const Status& why) = 0;  // both ends close with `why`, what was queued is dropped
-  virtual void KickLocked() = 0;                   // schedules what can be delivered now
+  // Both ends close, the client with `why`; what was queued is dropped.
+  virtual void LoseLocked(const Status& why) = 0;
+  virtual void KickLocked() = 0;  // schedules what can be delivered now
   bool open() const { return up_open || down_open; }
 
   std::string client;
@@ -71,7 +72,7 @@ class LocalStreams final : public LocalConnection, public std::enable_shared_fro
 
   void LoseLocked(const Status& why) override {
     EndLocked(to_client, why, true);
-    EndLocked(to_server, why, true);
+    EndLocked(to_server, {Code::kCancelled, Reason::kPeerLost, why.message()}, true);
     up_open = down_open = false;
     KickLocked();
   }
@@ -164,7 +165,7 @@ class LocalClientEnd final : public peer::ClientStream<P> {
     std::lock_guard lock(streams_->state().mutex);
     streams_->to_client.over = true;
     dropped = std::move(streams_->to_client.handler);
-    CancelLocked(Cancelled("the client cancelled the stream"));
+    CancelLocked("");
   }
   void Send(typename P::Up message) override {
     std::lock_guard lock(streams_->state().mutex);
@@ -172,7 +173,7 @@ class LocalClientEnd final : public peer::ClientStream<P> {
   }
   void Close(Status status) override {
     std::lock_guard lock(streams_->state().mutex);
-    if (!status.ok()) return CancelLocked(Cancelled("the client cancelled the stream: " + status.message()));
+    if (!status.ok()) return CancelLocked(": " + status.message());
     if (!streams_->up_open) return;
     streams_->up_open = false;
     streams_->EndLocked(streams_->to_server, status, false);
@@ -184,9 +185,10 @@ class LocalClientEnd final : public peer::ClientStream<P> {
   }
 
  private:
-  void CancelLocked(const Status& status) {
+  // The server cannot tell this from a lost connection, as over gRPC.
+  void CancelLocked(const std::string& why) {
     if (!streams_->up_open && !streams_->down_open) return;
-    streams_->LoseLocked(status);
+    streams_->LoseLocked({Code::kCancelled, Reason::kPeerLost, "the client cancelled the stream" + why});
   }
   std::shared_ptr<LocalStreams<P>> streams_;
 };
