@@ -35,14 +35,17 @@ targets=()
 terminal=0
 [ ! -t 2 ] || terminal=1
 export NINJA_STATUS='[%f/%t] '
-# Ninja writes one line an object into a pipe; a terminal shows the newest, a file every fiftieth.
+# Ninja writes one line an object into a pipe; a terminal shows the newest, a file every tenth part.
 set +e
 cmake --build "$folder" -j "$jobs" "${targets[@]}" 2>&1 | tee -a "$log" |
   awk -v terminal="$terminal" '
     match($0, /^\[[0-9]+\/[0-9]+\]/) {
       split(substr($0, 2, RLENGTH - 2), count, "/")
       if (terminal) printf "\r\033[Kbuilding %d of %d", count[1], count[2] > "/dev/stderr"
-      else if (count[1] % 50 == 0 || (count[1] == count[2] && count[2] > 1)) print "building " count[1] " of " count[2] > "/dev/stderr"
+      else if (count[2] >= 10 && int(10 * count[1] / count[2]) > part) {
+        part = int(10 * count[1] / count[2])
+        print "building " count[1] " of " count[2] > "/dev/stderr"
+      }
       shown = 1
     }
     END { if (terminal && shown) printf "\n" > "/dev/stderr" }'

@@ -16,7 +16,7 @@ struct SpawnOptions {
   std::string log_path;                // stdout and stderr, appended
 };
 
-// The child gets a process group of its own, no input, an empty signal mask, and is killed when the calling thread
+// The child gets a process group of its own, no input, default signal handling, and is killed when the calling thread
 // ends. An exec that fails is an error here.
 StatusOr<ProcessIdentity> Spawn(const SpawnOptions& options);
 

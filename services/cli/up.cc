@@ -18,32 +18,41 @@ constexpr char kName[] = "up";
 // Last byte that a detached supervisor sends to the process that started it.
 constexpr char kReadyMark = '\x06';
 
-// Lines on stdout; transient ones overwrite each other on a terminal.
+// Lines on stdout. Transient ones overwrite each other on a terminal, and are thinned out elsewhere.
 class Console {
  public:
-  void operator()(const std::string& line, bool transient) {
+  explicit Console(bool terminal) : terminal_(terminal) {}
+
+  void Print(const std::string& line, bool transient) {
+    const TimePoint now = SystemClock().Now();
+    if (transient && !terminal_ && now - last_transient_ < kTransientInterval) return;
+    if (transient) last_transient_ = now;
     const bool overwrite = transient && terminal_;
-    std::printf("%s%s%s", pending_ ? "\r\x1b[K" : "", overwrite ? line.substr(0, 110).c_str() : line.c_str(),
+    std::printf("%s%s%s", pending_ ? "\r\x1b[K" : "", overwrite ? line.substr(0, kTerminalWidth).c_str() : line.c_str(),
                 overwrite ? "" : "\n");
     std::fflush(stdout);
     pending_ = overwrite;
   }
+  void LeaveTerminal() { terminal_ = false; }
 
  private:
-  const bool terminal_ = isatty(STDOUT_FILENO) == 1;
+  static constexpr Duration kTransientInterval = Seconds(2);
+  static constexpr size_t kTerminalWidth = 110;
+  bool terminal_;
   bool pending_ = false;
+  TimePoint last_transient_{};
 };
 
 void PrintReady(const UpConfig& config, const Supervisor& supervisor, Console& console) {
-  console("ready: " + supervisor.endpoint() + "/v1", false);
-  if (!config.detach) console("Ctrl-C stops it", false);
+  console.Print("ready: " + supervisor.endpoint() + "/v1", false);
+  if (!config.detach) console.Print("Ctrl-C stops it", false);
 }
 
 // The supervisor's part; `ready` runs once when the cluster is.
 int Supervise(const UpConfig& config, const StateFolder& folder, const std::string& programs, Console& console,
               const std::function<void()>& ready) {
   Supervisor supervisor(config, folder, programs,
-                        [&console](const std::string& line, bool transient) { console(line, transient); });
+                        [&console](const std::string& line, bool transient) { console.Print(line, transient); });
   if (const Status status = supervisor.Start(); !status.ok()) {
     if (status.code() != Code::kCancelled) Fail(kName, status);
     supervisor.Stop();
@@ -52,9 +61,9 @@ int Supervise(const UpConfig& config, const StateFolder& folder, const std::stri
   PrintReady(config, supervisor, console);
   ready();
   supervisor.Run();
-  console("stopping", false);
+  console.Print("stopping", false);
   supervisor.Stop();
-  console("stopped", false);
+  console.Print("stopped", false);
   return 0;
 }
 
@@ -91,6 +100,7 @@ int FollowDetached(int progress, pid_t child) {
 }
 
 int Detach(const UpConfig& config, const StateFolder& folder, const std::string& programs) {
+  const bool terminal = isatty(STDOUT_FILENO) == 1;
   int pipe_fds[2];
   if (pipe2(pipe_fds, O_CLOEXEC) != 0) return Fail(kName, ErrnoStatus(errno, "pipe"));
   const pid_t child = fork();
@@ -103,8 +113,11 @@ int Detach(const UpConfig& config, const StateFolder& folder, const std::string&
   if (const Status status = MoveToBackground(pipe_fds[1]); !status.ok()) return Fail(kName, status);
   close(pipe_fds[0]);
   close(pipe_fds[1]);
-  Console console;
-  return Supervise(config, folder, programs, console, [&] { LeaveStarter(log_path); });
+  Console console(terminal);
+  return Supervise(config, folder, programs, console, [&] {
+    LeaveStarter(log_path);
+    console.LeaveTerminal();
+  });
 }
 
 }  // namespace
@@ -138,7 +151,7 @@ int RunUp(const std::vector<std::string>& arguments) {
   folder->RotateLogs();
   if (const Status status = CheckBeforeStart(config, *programs); !status.ok()) return Fail(kName, status);
   if (config.detach) return Detach(config, *folder, *programs);
-  Console console;
+  Console console(isatty(STDOUT_FILENO) == 1);
   return Supervise(config, *folder, *programs, console, [] {});
 }
 
