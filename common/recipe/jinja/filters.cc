@@ -146,7 +146,28 @@ Value Length(Interpreter&, const Value& v, const Arguments&) {
 
 Value Lower(Interpreter&, const Value& v, const Arguments&) { return MapCase(v.ToText(), false); }
 Value Upper(Interpreter&, const Value& v, const Arguments&) { return MapCase(v.ToText(), true); }
-Value Title(Interpreter&, const Value& v, const Arguments&) { return TitleCase(v.ToText()); }
+
+// Words begin after spaces, dashes and opening brackets: not, as in the method, after every other character.
+Value Title(Interpreter&, const Value& v, const Arguments&) {
+  const Text text = v.ToText();
+  const auto divides = [](char32_t c) {
+    return IsSpace(c) || (c < 0x80 && std::string_view("-({[<").find(static_cast<char>(c)) != std::string_view::npos);
+  };
+  Text out;
+  for (size_t at = 0; at < text.size();) {
+    size_t end = at;
+    const bool between = divides(NextUtf8(text.view(), at).codepoint);
+    while (end < text.size() && divides(NextUtf8(text.view(), end).codepoint) == between) {
+      end += NextUtf8(text.view(), end).length;
+    }
+    const Text word = text.Part(at, end - at);
+    const size_t first = NextUtf8(word.view(), 0).length;
+    out.Append(MapCase(word.Part(0, first), true));
+    out.Append(MapCase(word.Part(first, word.size() - first), false));
+    at = end;
+  }
+  return out;
+}
 
 Value ReplaceFilter(Interpreter& interpreter, const Value& v, const Arguments& a) {
   const Value* from = a.Find(0, "old");

@@ -38,15 +38,39 @@ char32_t MapCharacter(char32_t c, bool upper) {
                              (c >= 0x460 && c <= 0x481) || (c >= 0x48A && c <= 0x4BF) || (c >= 0x4D0 && c <= 0x52F) ||
                              (c >= 0x1E00 && c <= 0x1E95) || (c >= 0x1EA0 && c <= 0x1EFF);
   if (even_is_upper) return upper ? c & ~char32_t{1} : c | 1;
+  if (c >= 0x1C4 && c <= 0x1CC) {  // letters of three cases
+    const char32_t first = 0x1C4 + (c - 0x1C4) / 3 * 3;
+    return upper ? first : first + 2;
+  }
   const bool odd_is_upper = (c >= 0x139 && c <= 0x148) || (c >= 0x179 && c <= 0x17E);
   if (odd_is_upper) return upper ? (c % 2 == 0 ? c - 1 : c) : (c % 2 == 1 ? c + 1 : c);
   return c;
 }
 
+bool IsLetter(char32_t c) {
+  return c < 0x80 ? (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') : !IsSpace(c) && c >= 0xAA;
+}
+
+// The Greek sigma that ends a word has a lower case of its own.
+bool EndsWord(const Text& text, size_t at, size_t length) {
+  size_t before = at;
+  while (before > 0 && (static_cast<uint8_t>(text.bytes()[--before]) & 0xC0) == 0x80) {
+  }
+  const bool follows = before < at && IsLetter(NextUtf8(text.view(), before).codepoint);
+  const size_t after = at + length;
+  return follows && (after == text.size() || !IsLetter(NextUtf8(text.view(), after).codepoint));
+}
+
 void AppendMapped(const Text& text, size_t at, const Utf8Step& step, bool upper, Text& out) {
+  constexpr char32_t kSigma = 0x3A3;
+  constexpr char32_t kDottedI = 0x130;
   const char32_t mapped = MapCharacter(step.codepoint, upper);
   if (upper && step.codepoint == 0xDF) {
     out.Append("SS", text.is_content(at));
+  } else if (!upper && step.codepoint == kDottedI) {
+    out.Append("i\u0307", text.is_content(at));
+  } else if (!upper && step.codepoint == kSigma && EndsWord(text, at, step.length)) {
+    out.Append("\u03C2", text.is_content(at));
   } else if (mapped == step.codepoint) {
     out.AppendPart(text, at, step.length);
   } else {
@@ -54,10 +78,6 @@ void AppendMapped(const Text& text, size_t at, const Utf8Step& step, bool upper,
     AppendUtf8(mapped, bytes);
     out.Append(bytes, text.is_content(at));
   }
-}
-
-bool IsLetter(char32_t c) {
-  return c < 0x80 ? (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') : !IsSpace(c) && c >= 0xAA;
 }
 
 bool InSet(const Text* characters, std::string_view character, char32_t c) {
@@ -96,7 +116,11 @@ Text Capitalize(const Text& text) {
   const Utf8Step first = NextUtf8(text.view(), 0);
   Text out;
   AppendMapped(text, 0, first, true, out);
-  out.Append(MapCase(text.Part(first.length, text.size() - first.length), false));
+  for (size_t at = first.length; at < text.size();) {
+    const Utf8Step step = NextUtf8(text.view(), at);
+    AppendMapped(text, at, step, false, out);
+    at += step.length;
+  }
   return out;
 }
 
