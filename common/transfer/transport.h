@@ -39,9 +39,16 @@ using Completion = std::function<void(Status)>;
 
 struct LinkInfo {
   std::string transport;           // "ucx", "loopback"
-  std::vector<std::string> lanes;  // what was negotiated, e.g. "posix", "cma", "tcp"
+  std::vector<std::string> lanes;  // what the regions imported so far are read over, e.g. "sysv", "tcp"; sorted
   bool same_host = false;
-  std::string error_mode;  // "none" or "peer"
+  std::string error_mode;  // "peer": a lane that notices when the peer's process is gone; "none": no such lane
+};
+
+// What an operator may choose; the words are each transport's own. Empty = its defaults.
+struct TransportOptions {
+  std::string lanes;           // comma-separated, e.g. "sysv,tcp": what may be used
+  std::string devices;         // comma-separated network devices, e.g. "lo"
+  uint32_t max_pending = 256;  // gets of one link at once
 };
 
 // A connection to one incarnation of one peer. Thread-safe.
@@ -55,8 +62,9 @@ class Link {
   virtual StatusOr<RemoteRegion> Import(const std::string& descriptor) = 0;
 
   // Reads [offset, offset + into.size()) of the peer's region. `into` must stay valid until `done` was called. Gets may
-  // complete in any order. A range outside the region fails with kOutOfRange and reads nothing. More than max_pending()
-  // at once: kResourceExhausted through `done`.
+  // complete in any order. Failures arrive through `done`: kOutOfRange for a range outside the region (nothing is
+  // read), kResourceExhausted for more than max_pending() at once, kUnavailable with kPeerLost when the connection
+  // broke (this link stays broken; connect again), kNotFound when the peer says that it no longer offers the region.
   virtual void Get(RemoteRegion region, uint64_t offset, std::span<std::byte> into, Completion done) = 0;
 
   virtual LinkInfo info() const = 0;
