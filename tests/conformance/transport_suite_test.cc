@@ -444,6 +444,57 @@ TEST_P(TransportSuite, AStoppedReaderDoesNotHoldTheOwnersMemory) {
   }
 }
 
+// Readers are killed or stopped at moments spread over connecting and reading.
+TEST_P(TransportSuite, ReadersThatVanishAtAnyMomentLeaveTheOwnerRunning) {
+  if (dynamic_cast<ProcessPeer*>(peer_.get()) == nullptr) return;  // within one process a reader cannot vanish alone
+  constexpr size_t kSize = 8 << 20;
+  LocalPeer owner(*GetParam().descriptor, MakeOne());
+  auto region = owner.AddRegion(kSize, 24, true);
+  ASSERT_TRUE(region.ok());
+  Rng rng(5);
+  std::vector<std::byte> busy(2 << 20);
+  std::vector<std::unique_ptr<TestPeer>> stopped;
+  for (int i = 0; i < 30; ++i) {
+    std::unique_ptr<TestPeer> peer = MakeOnePeer();
+    ASSERT_TRUE(peer != nullptr);
+    auto* reader = dynamic_cast<ProcessPeer*>(peer.get());
+    ASSERT_TRUE(reader->StartReading(owner.address(), region->descriptor, kSize).ok());
+    FillPattern(std::span(busy).first(rng.Below(busy.size())), 0);  // lets a varying time pass
+    if (i % 2 == 0) {
+      reader->Signal(PeerSignal::kKill);
+    } else {
+      reader->Signal(PeerSignal::kStop);
+      stopped.push_back(std::move(peer));
+    }
+  }
+  stopped.clear();
+  auto* reader = dynamic_cast<ProcessPeer*>(peer_.get());
+  ASSERT_TRUE(reader->StartReading(owner.address(), region->descriptor, kSize).ok());
+  EXPECT_TRUE(reader->StopReading().ok());
+}
+
+TEST_P(TransportSuite, OwnersThatVanishAtAnyMomentLeaveTheReaderRunning) {
+  constexpr size_t kSize = 8 << 20;
+  Rng rng(6);
+  std::vector<std::byte> busy(2 << 20);
+  std::vector<std::byte> bytes(kSize);
+  for (int i = 0; i < 30; ++i) {
+    peer_ = MakeOnePeer();
+    const PeerRegion region = Region(kSize, 25);
+    std::unique_ptr<Link> link = ConnectTo(*peer_);
+    const RemoteRegion remote = Import(*link, region);
+    Completions completions;
+    for (size_t part = 0; part < 4; ++part) {
+      link->Get(remote, part * (kSize / 4), std::span(bytes).subspan(part * (kSize / 4), kSize / 4), completions.Add());
+    }
+    FillPattern(std::span(busy).first(rng.Below(busy.size())), 0);  // lets a varying time pass
+    peer_->Signal(i % 2 == 0 ? PeerSignal::kKill : PeerSignal::kStop);
+    EXPECT_LT(DestroyAndTime(std::move(link)), kLinkEndLimit);
+    EXPECT_EQ(completions.Codes().size(), 4u);
+    EXPECT_THAT(completions.Codes(), testing::Each(testing::AnyOf(Code::kOk, Code::kCancelled, Code::kUnavailable)));
+  }
+}
+
 TEST_P(TransportSuite, DestroyingALinkCompletesWhatIsPending) {
   constexpr size_t kSize = 64 << 20;
   const PeerRegion region = Region(kSize, 20);

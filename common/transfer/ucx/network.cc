@@ -1,10 +1,15 @@
 #include "common/transfer/ucx/network.h"
 
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <ucp/api/ucp.h>
 #include <ucs/config/global_opts.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +20,45 @@ namespace millrace::transfer::ucx {
 namespace {
 
 constexpr int kProgressCalls = 32;  // of one Progress()
+
+StatusOr<sockaddr_in> ParseSocket(const std::string& socket) {
+  const size_t colon = socket.rfind(':');
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  uint16_t port = 0;
+  const char* const end = socket.data() + socket.size();
+  if (colon == std::string::npos || inet_pton(AF_INET, socket.substr(0, colon).c_str(), &address.sin_addr) != 1 ||
+      std::from_chars(socket.data() + colon + 1, end, port).ptr != end || port == 0) {
+    return InvalidArgument("ucx: '" + socket + "' is not an IPv4 address and port");
+  }
+  address.sin_port = htons(port);
+  return address;
+}
+
+bool IsLoopback(in_addr address) { return (ntohl(address.s_addr) >> 24) == IN_LOOPBACKNET; }
+
+// IPv4 addresses of the devices of the comma-separated list that are up, loopback last; of all devices when the list
+// names none of them (RDMA devices have other names than their network interfaces).
+std::vector<in_addr> DeviceAddresses(const std::string& devices) {
+  std::vector<in_addr> named;
+  std::vector<in_addr> all;
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return all;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET || (entry->ifa_flags & IFF_UP) == 0) {
+      continue;
+    }
+    const in_addr address = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr;
+    all.push_back(address);
+    if (("," + devices + ",").find("," + std::string(entry->ifa_name) + ",") != std::string::npos) {
+      named.push_back(address);
+    }
+  }
+  freeifaddrs(list);
+  std::vector<in_addr> addresses = named.empty() ? std::move(all) : std::move(named);
+  std::stable_partition(addresses.begin(), addresses.end(), [](in_addr address) { return !IsLoopback(address); });
+  return addresses;
+}
 
 void OnEndpointError(void* argument, ucp_ep_h, ucs_status_t status) {
   auto* endpoint = static_cast<NetworkWorker::Endpoint*>(argument);
@@ -114,25 +158,28 @@ bool NetworkWorker::ProgressUntil(const std::function<bool()>& done, Duration li
   }
 }
 
-StatusOr<std::string> NetworkWorker::Address() const {
-  ucp_address_t* address = nullptr;
-  size_t size = 0;
-  if (const ucs_status_t status = ucp_worker_get_address(worker_, &address, &size); status != UCS_OK) {
-    return UcxStatus(status, "ucp_worker_get_address");
-  }
-  std::string bytes(reinterpret_cast<const char*>(address), size);
-  ucp_worker_release_address(worker_, address);
-  return bytes;
+Status NetworkWorker::Open(void* params, Endpoint& endpoint) {
+  auto* ep_params = static_cast<ucp_ep_params_t*>(params);
+  ep_params->field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  ep_params->err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  ep_params->err_handler = {.cb = OnEndpointError, .arg = &endpoint};
+  return UcxStatus(ucp_ep_create(worker_, ep_params, &endpoint.ep), "ucp_ep_create");
 }
 
-Status NetworkWorker::Open(const std::string& worker_address, Endpoint& endpoint) {
+Status NetworkWorker::Connect(const std::string& socket, Endpoint& endpoint) {
+  MR_ASSIGN_OR_RETURN(const sockaddr_in address, ParseSocket(socket));
   ucp_ep_params_t params{};
-  params.field_mask =
-      UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
-  params.address = reinterpret_cast<const ucp_address_t*>(worker_address.data());
-  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-  params.err_handler = {.cb = OnEndpointError, .arg = &endpoint};
-  return UcxStatus(ucp_ep_create(worker_, &params, &endpoint.ep), "ucp_ep_create");
+  params.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
+  params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
+  params.sockaddr = {.addr = reinterpret_cast<const sockaddr*>(&address), .addrlen = sizeof address};
+  return Open(&params, endpoint).Annotate(socket);
+}
+
+Status NetworkWorker::Accept(ucp_conn_request* request, Endpoint& endpoint) {
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST;
+  params.conn_request = request;
+  return Open(&params, endpoint);
 }
 
 void NetworkWorker::Abort(Endpoint& endpoint) {
@@ -167,6 +214,49 @@ std::vector<std::string> NetworkWorker::Lanes(const Endpoint& endpoint) {
   return lanes;
 }
 
+StatusOr<std::unique_ptr<NetworkListener>> NetworkListener::Create(NetworkWorker& worker, const std::string& devices,
+                                                                   std::function<void(ucp_conn_request*)> on_request) {
+  const std::vector<in_addr> addresses = DeviceAddresses(devices);
+  if (addresses.empty()) return Unavailable("ucx: no network device is up");
+  std::unique_ptr<NetworkListener> listener(new NetworkListener(std::move(on_request)));
+  sockaddr_in bind_to{};
+  bind_to.sin_family = AF_INET;
+  bind_to.sin_addr = addresses.size() == 1 ? addresses[0] : in_addr{htonl(INADDR_ANY)};
+  ucp_listener_params_t params{};
+  params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
+  params.sockaddr = {.addr = reinterpret_cast<const sockaddr*>(&bind_to), .addrlen = sizeof bind_to};
+  params.conn_handler.cb = [](ucp_conn_request_h request, void* self) {
+    static_cast<NetworkListener*>(self)->on_request_(request);
+  };
+  params.conn_handler.arg = listener.get();
+  if (const ucs_status_t status = ucp_listener_create(worker.get(), &params, &listener->listener_); status != UCS_OK) {
+    return UcxStatus(status, "ucp_listener_create");
+  }
+  ucp_listener_attr_t attributes{};
+  attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
+  if (const ucs_status_t status = ucp_listener_query(listener->listener_, &attributes); status != UCS_OK) {
+    return UcxStatus(status, "ucp_listener_query");
+  }
+  const uint16_t port = ntohs(reinterpret_cast<const sockaddr_in*>(&attributes.sockaddr)->sin_port);
+  for (const in_addr address : addresses) {
+    char text[INET_ADDRSTRLEN];
+    inet_ntop(AF_INET, &address, text, sizeof text);
+    listener->sockets_.push_back(std::string(text) + ":" + std::to_string(port));
+  }
+  return listener;
+}
+
+NetworkListener::~NetworkListener() {
+  if (listener_ != nullptr) ucp_listener_destroy(listener_);
+}
+
+void NetworkListener::Reject(ucp_conn_request* request) { ucp_listener_reject(listener_, request); }
+
+bool IsLoopbackSocket(const std::string& socket) {
+  const StatusOr<sockaddr_in> address = ParseSocket(socket);
+  return address.ok() && IsLoopback(address->sin_addr);
+}
+
 void SendBook::OnSent(void* request, void* argument) {
   auto* sent = static_cast<Sent*>(argument);
   sent->book->sends_.erase(sent->self);
@@ -177,7 +267,8 @@ Status SendBook::Send(ucp_ep* ep, unsigned id, std::string header, std::span<con
   const auto sent = sends_.insert(sends_.end(), {.book = this, .self = {}, .header = std::move(header), .tag = tag});
   sent->self = sent;
   ucp_request_param_t params{};
-  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  params.flags = UCP_AM_SEND_FLAG_REPLY;
   params.cb.send = [](void* request, ucs_status_t, void* argument) { OnSent(request, argument); };
   params.user_data = &*sent;
   void* const request =

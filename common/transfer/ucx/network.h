@@ -16,6 +16,8 @@
 struct ucp_context;
 struct ucp_worker;
 struct ucp_ep;
+struct ucp_listener;
+struct ucp_conn_request;
 
 namespace millrace::transfer::ucx {
 
@@ -56,14 +58,13 @@ class NetworkWorker {
   bool Arm();
   // Progresses until `done` or the time is over; asleep while nothing happens. Returns done().
   bool ProgressUntil(const std::function<bool()>& done, Duration limit);
-  StatusOr<std::string> Address() const;
-
   // An endpoint in error mode "peer". `on_error` is called at most once, inside Progress().
   struct Endpoint {
     ucp_ep* ep = nullptr;
     std::function<void(Status)> on_error;
   };
-  Status Open(const std::string& worker_address, Endpoint& endpoint);
+  Status Connect(const std::string& socket, Endpoint& endpoint);
+  Status Accept(ucp_conn_request* request, Endpoint& endpoint);
   // Drops the connection without waiting for the peer; sends under way complete with an error in Progress().
   void Abort(Endpoint& endpoint);
   // Transport names of the endpoint's lanes: "tcp".
@@ -71,9 +72,35 @@ class NetworkWorker {
 
  private:
   NetworkWorker(ucp_worker* worker, int fd) : worker_(worker), fd_(fd) {}
+  Status Open(void* params, Endpoint& endpoint);
   ucp_worker* const worker_;
   const int fd_;
 };
+
+// Takes connections on the given network devices (all when none is named or known).
+class NetworkListener {
+ public:
+  // `on_request` is called inside Progress(); every request is to be given to NetworkWorker::Accept or Reject after
+  // Progress() returned.
+  static StatusOr<std::unique_ptr<NetworkListener>> Create(NetworkWorker& worker, const std::string& devices,
+                                                           std::function<void(ucp_conn_request*)> on_request);
+  ~NetworkListener();  // before the worker's
+  NetworkListener(const NetworkListener&) = delete;
+  NetworkListener& operator=(const NetworkListener&) = delete;
+  void Reject(ucp_conn_request* request);
+  // "10.0.0.7:4711" for each address of the devices, loopback last.
+  const std::vector<std::string>& sockets() const { return sockets_; }
+
+ private:
+  explicit NetworkListener(std::function<void(ucp_conn_request*)> on_request) : on_request_(std::move(on_request)) {}
+
+  const std::function<void(ucp_conn_request*)> on_request_;
+  std::vector<std::string> sockets_;
+  ucp_listener* listener_ = nullptr;
+};
+
+// True for "127.0.0.1:4711".
+bool IsLoopbackSocket(const std::string& socket);
 
 // Active messages under way, whose header and data must live until they are sent. Only on the reactor's thread;
 // destroyed after the worker.

@@ -77,8 +77,9 @@ struct NetworkLane::Handlers {
   }
 };
 
-NetworkLane::NetworkLane(const NetworkContext& context, Reactor& reactor, Address peer, TransportId self)
-    : context_(context), reactor_(reactor), peer_(std::move(peer)), self_(self) {}
+NetworkLane::NetworkLane(const NetworkContext& context, Reactor& reactor, TransportId peer,
+                         std::vector<std::string> sockets)
+    : context_(context), reactor_(reactor), peer_(peer), sockets_(std::move(sockets)) {}
 
 NetworkLane::~NetworkLane() {
   Fail(Cancelled("ucx: the link was destroyed"));
@@ -86,25 +87,23 @@ NetworkLane::~NetworkLane() {
   reactor_.Remove(this);
 }
 
-void NetworkLane::Open() {
-  if (const Status status = Connect(); !status.ok()) Fail(status);
-  if (const Status status = reactor_.Add(this); !status.ok()) Fail(status);
+void NetworkLane::Open() { TrySocket(); }
+
+void NetworkLane::TrySocket() {
+  Status opened = Connect();
+  if (opened.ok()) opened = reactor_.Add(this);
+  if (!opened.ok()) Fail(opened);
 }
 
 Status NetworkLane::Connect() {
   MR_ASSIGN_OR_RETURN(worker_, NetworkWorker::Create(context_));
   MR_RETURN_IF_ERROR(Handlers::Install(*this));
   endpoint_.on_error = [this](const Status& status) {
-    if (failed_.ok()) failed_ = status;
+    if (failed_.ok()) failed_ = status.Annotate(sockets_[socket_]);
   };
-  MR_RETURN_IF_ERROR(worker_->Open(peer_.worker_address, endpoint_));
-  lanes_ = NetworkWorker::Lanes(endpoint_);
-  Address own{.id = self_, .host = "", .worker_address = ""};
-  MR_ASSIGN_OR_RETURN(own.worker_address, worker_->Address());
-  client_ = RandomSeed();
-  const HelloHeader hello{kWireVersion, 0, client_, peer_.id};
-  hello_address_ = EncodeAddress(own);
-  return sends_.Send(endpoint_.ep, kHello, AsMessage(hello), std::as_bytes(std::span(hello_address_)), 0);
+  MR_RETURN_IF_ERROR(worker_->Connect(sockets_[socket_], endpoint_));
+  const HelloHeader hello{kWireVersion, 0, peer_};
+  return sends_.Send(endpoint_.ep, kHello, AsMessage(hello), {}, 0);
 }
 
 void NetworkLane::Get(uint64_t region, uint64_t offset, std::span<std::byte> into, Completion done) {
@@ -116,7 +115,16 @@ void NetworkLane::Get(uint64_t region, uint64_t offset, std::span<std::byte> int
 
 bool NetworkLane::Work() {
   const bool more = worker_ != nullptr && worker_->Progress();
-  if (!failed_.ok() && worker_ != nullptr) Fail(failed_);
+  if (!failed_.ok() && worker_ != nullptr) {
+    if (welcome_ || socket_ + 1 == sockets_.size()) {
+      Fail(failed_);
+    } else {
+      CloseWorker();
+      ++socket_;
+      failed_ = OkStatus();
+      TrySocket();
+    }
+  }
   Pump();
   CompleteFinished();
   return more || !finished_.empty();
@@ -135,7 +143,7 @@ void NetworkLane::Pump() {
 void NetworkLane::Ask(std::list<ActiveGet>::iterator get) {
   const size_t size = std::min(kFragmentBytes, get->into.size() - get->asked);
   const uint64_t request = next_request_++;
-  const RequestHeader header{client_, get->region, get->offset + get->asked, size, request};
+  const RequestHeader header{get->region, get->offset + get->asked, size, request};
   fragments_[request] = {.lane = this, .request = request, .get = get, .into = get->into.subspan(get->asked, size)};
   get->asked += size;
   ++get->outstanding;
@@ -146,7 +154,6 @@ void NetworkLane::Ask(std::list<ActiveGet>::iterator get) {
 }
 
 void NetworkLane::OnWelcome(const WelcomeHeader& header) {
-  if (header.client != client_) return;
   switch (static_cast<Code>(header.code)) {
     case Code::kOk:
       welcome_ = true;
@@ -189,16 +196,20 @@ void NetworkLane::FinishFragment(uint64_t request, const Status& status) {
   if (all_asked && get->outstanding == 0) finished_.splice(finished_.end(), gets_, get);
 }
 
+// Afterwards UCX writes to no destination any more.
+void NetworkLane::CloseWorker() {
+  reactor_.Remove(this);
+  if (worker_ == nullptr) return;
+  worker_->Abort(endpoint_);
+  worker_->ProgressUntil([this] { return sends_.outstanding() == 0; }, kCloseLimit);
+  worker_.reset();
+}
+
 // Ends the connection, then fails every get: their destinations are free again when they complete.
 void NetworkLane::Fail(Status status) {
   if (failed_.ok()) failed_ = status;
-  if (worker_ != nullptr) {
-    reactor_.Remove(this);
-    worker_->Abort(endpoint_);
-    worker_->ProgressUntil([this] { return sends_.outstanding() == 0; }, kCloseLimit);
-    worker_.reset();
-    if (const Status added = reactor_.Add(this); !added.ok()) failed_ = added;
-  }
+  CloseWorker();
+  if (const Status added = reactor_.Add(this); !added.ok()) failed_ = added;
   fragments_.clear();
   for (ActiveGet& get : gets_) {
     if (get.status.ok()) get.status = status;

@@ -19,7 +19,8 @@ namespace millrace::transfer::ucx {
 
 class NetworkLane final : public Pollable {
  public:
-  NetworkLane(const NetworkContext& context, Reactor& reactor, Address peer, TransportId self);
+  // `sockets` are tried in turn until one welcomes us as a reader of `peer`; not empty.
+  NetworkLane(const NetworkContext& context, Reactor& reactor, TransportId peer, std::vector<std::string> sockets);
   // Gets still pending complete with kCancelled, after it is certain that nothing of them is written any more.
   ~NetworkLane() override;
 
@@ -52,7 +53,9 @@ class NetworkLane final : public Pollable {
   };
   struct Handlers;
 
+  void TrySocket();
   Status Connect();
+  void CloseWorker();
   void Pump();
   void Ask(std::list<ActiveGet>::iterator get);
   void OnWelcome(const WelcomeHeader& header);
@@ -63,10 +66,9 @@ class NetworkLane final : public Pollable {
 
   const NetworkContext& context_;
   Reactor& reactor_;
-  const Address peer_;
-  const TransportId self_;
-  uint64_t client_ = 0;
-  std::string hello_address_;  // sent with the hello
+  const TransportId peer_;
+  const std::vector<std::string> sockets_;
+  size_t socket_ = 0;  // the one in use
   std::vector<std::string> lanes_;
   bool welcome_ = false;
   Status failed_;

@@ -35,30 +35,46 @@ struct Server::Handlers {
     return UcxStatus(ucp_worker_set_am_recv_handler(server.worker_->get(), &params), "ucp_worker_set_am_recv_handler");
   }
 
-  static ucs_status_t OnHello(void* server, const void* header, size_t header_size, void* data, size_t size,
+  // The client that a message came from, or null.
+  static Client* From(Server& server, const ucp_am_recv_param_t* param) {
+    if ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) == 0) return nullptr;
+    const auto it = server.clients_.find(param->reply_ep);
+    return it == server.clients_.end() || it->second->failed ? nullptr : it->second.get();
+  }
+
+  static ucs_status_t OnHello(void* argument, const void* header, size_t header_size, void*, size_t,
                               const ucp_am_recv_param_t* param) {
+    auto& server = *static_cast<Server*>(argument);
     HelloHeader hello;
-    if (header_size != sizeof hello || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) return UCS_OK;
+    Client* const client = From(server, param);
+    if (client == nullptr || header_size != sizeof hello) return UCS_OK;
     std::memcpy(&hello, header, sizeof hello);
-    static_cast<Server*>(server)->OnHello(hello, std::string(static_cast<const char*>(data), size));
+    server.OnHello(*client, hello);
     return UCS_OK;
   }
 
-  static ucs_status_t OnRequest(void* server, const void* header, size_t header_size, void*, size_t,
-                                const ucp_am_recv_param_t*) {
+  static ucs_status_t OnRequest(void* argument, const void* header, size_t header_size, void*, size_t,
+                                const ucp_am_recv_param_t* param) {
+    auto& server = *static_cast<Server*>(argument);
     RequestHeader request;
-    if (header_size != sizeof request) return UCS_OK;
+    Client* const client = From(server, param);
+    if (client == nullptr || header_size != sizeof request) return UCS_OK;
     std::memcpy(&request, header, sizeof request);
-    static_cast<Server*>(server)->OnRequest(request);
+    server.OnRequest(*client, request);
     return UCS_OK;
   }
 };
 
-StatusOr<std::unique_ptr<Server>> Server::Start(const NetworkContext& context, Reactor& reactor, TransportId id) {
+StatusOr<std::unique_ptr<Server>> Server::Start(const NetworkContext& context, const std::string& devices,
+                                                Reactor& reactor, TransportId id) {
   std::unique_ptr<Server> server(new Server(reactor, id));
   MR_ASSIGN_OR_RETURN(server->worker_, NetworkWorker::Create(context));
-  MR_ASSIGN_OR_RETURN(server->worker_address_, server->worker_->Address());
   MR_RETURN_IF_ERROR(Handlers::Install(*server));
+  MR_ASSIGN_OR_RETURN(server->listener_, NetworkListener::Create(*server->worker_, devices,
+                                                                 [raw = server.get()](ucp_conn_request* request) {
+                                                                   raw->waiting_.push_back(request);
+                                                                 }));
+  server->sockets_ = server->listener_->sockets();
   MR_RETURN_IF_ERROR(reactor.Add(server.get()));
   return server;
 }
@@ -66,13 +82,15 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const NetworkContext& context, R
 Server::~Server() {
   reactor_.Remove(this);
   if (worker_ == nullptr) return;
-  for (auto& [id, client] : clients_) Drop(std::move(client));
+  for (ucp_conn_request* request : waiting_) listener_->Reject(request);
+  for (auto& [ep, client] : clients_) Drop(std::move(client));
   clients_.clear();
   worker_->ProgressUntil(
       [this] {
         return std::all_of(dropped_.begin(), dropped_.end(), [](auto& c) { return c->sends.outstanding() == 0; });
       },
       kDrainLimit);
+  listener_.reset();
   worker_.reset();
 }
 
@@ -91,6 +109,7 @@ void Server::Withdraw(uint64_t region) {
 
 bool Server::Work() {
   const bool more = worker_->Progress();
+  AcceptWaiting();
   DropFailed();
   return more;
 }
@@ -98,25 +117,32 @@ bool Server::Work() {
 int Server::fd() const { return worker_ == nullptr ? -1 : worker_->fd(); }
 bool Server::Arm() { return worker_->Arm(); }
 
-void Server::OnHello(const HelloHeader& header, const std::string& address) {
-  const StatusOr<Address> peer = DecodeAddress(address);
-  if (!peer.ok() || peer->worker_address.empty() || clients_.size() >= kMaxClients ||
-      clients_.contains(header.client)) {
-    return;
+void Server::AcceptWaiting() {
+  for (ucp_conn_request* request : std::exchange(waiting_, {})) {
+    if (clients_.size() >= kMaxClients) {
+      listener_->Reject(request);
+      continue;
+    }
+    auto client = std::make_unique<Client>();
+    client->endpoint.on_error = [this, raw = client.get()](const Status&) { MarkFailed(*raw); };
+    if (!worker_->Accept(request, client->endpoint).ok()) continue;
+    ucp_ep* const ep = client->endpoint.ep;
+    clients_[ep] = std::move(client);
   }
-  auto client = std::make_unique<Client>();
-  client->endpoint.on_error = [this, raw = client.get()](const Status&) {
-    raw->failed = true;
-    any_failed_ = true;
-  };
-  if (!worker_->Open(peer->worker_address, client->endpoint).ok()) return;
+}
+
+void Server::MarkFailed(Client& client) {
+  client.failed = true;
+  any_failed_ = true;
+}
+
+void Server::OnHello(Client& client, const HelloHeader& header) {
   Code code = Code::kOk;
   if (header.version != kWireVersion) code = Code::kFailedPrecondition;
   if (header.owner != id_) code = Code::kNotFound;
-  const WelcomeHeader welcome{kWireVersion, static_cast<uint32_t>(code), header.client};
-  if (!client->sends.Send(client->endpoint.ep, kWelcome, AsMessage(welcome), {}, 0).ok()) client->failed = true;
-  any_failed_ = any_failed_ || client->failed;
-  clients_[header.client] = std::move(client);
+  client.welcome = code == Code::kOk;
+  const WelcomeHeader welcome{kWireVersion, static_cast<uint32_t>(code)};
+  if (!client.sends.Send(client.endpoint.ep, kWelcome, AsMessage(welcome), {}, 0).ok()) MarkFailed(client);
 }
 
 StatusOr<std::span<const std::byte>> Server::Find(const RequestHeader& header) {
@@ -129,17 +155,14 @@ StatusOr<std::span<const std::byte>> Server::Find(const RequestHeader& header) {
   return it->second.subspan(header.offset, header.length);
 }
 
-void Server::OnRequest(const RequestHeader& header) {
-  const auto it = clients_.find(header.client);
-  if (it == clients_.end() || it->second->failed) return;
-  Client& client = *it->second;
+void Server::OnRequest(Client& client, const RequestHeader& header) {
+  if (!client.welcome) return MarkFailed(client);
   const StatusOr<std::span<const std::byte>> bytes = Find(header);
   const BytesHeader answer{header.request, static_cast<uint32_t>(bytes.status().code()), 0};
   const std::span<const std::byte> data = bytes.ok() ? *bytes : std::span<const std::byte>();
   if (client.sends.outstanding() >= kMaxSendsPerClient ||
       !client.sends.Send(client.endpoint.ep, kBytes, AsMessage(answer), data, header.region).ok()) {
-    client.failed = true;
-    any_failed_ = true;
+    MarkFailed(client);
   }
 }
 
@@ -173,15 +196,14 @@ void Server::Drain(uint64_t region) {
   if (idle()) return;
   reactor_.Wake(this);
   if (worker_->ProgressUntil(idle, kDrainLimit)) return;
-  for (auto& [id, client] : clients_) {
-    if (client->sends.outstanding(region) == 0) continue;
-    client->failed = true;
-    any_failed_ = true;
+  for (auto& [ep, client] : clients_) {
+    if (client->sends.outstanding(region) > 0) MarkFailed(*client);
   }
   if (worker_->ProgressUntil(idle, kAbortLimit)) return;
   Log(LogLevel::kError, "transfer_ucx_server_stopped",
       {{"why", "sends of a withdrawn region did not end; this process answers no more reads over the network"}});
   reactor_.Remove(this);
+  listener_.reset();
   worker_.reset();
   clients_.clear();
   dropped_.clear();

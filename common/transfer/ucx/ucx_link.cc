@@ -46,11 +46,24 @@ StatusOr<RemoteRegion> UcxLink::Import(const std::string& descriptor) {
   return static_cast<RemoteRegion>(regions_.size() - 1);
 }
 
+// Where this process can reach the peer, best first.
+std::vector<std::string> UcxLink::Sockets() const {
+  std::vector<std::string> sockets;
+  for (const std::string& socket : peer_.sockets) {
+    if (!IsLoopbackSocket(socket)) {
+      sockets.push_back(socket);
+    } else if (peer_.host == wiring_.host) {
+      sockets.insert(sockets.begin(), socket);
+    }
+  }
+  return sockets;
+}
+
 // Called with mutex_ held.
 StatusOr<UcxLink::ImportedRegion> UcxLink::Reach(const RegionDescriptor& descriptor) {
   ImportedRegion region{.id = descriptor.region, .size = descriptor.size};
   Status unmapped = Unavailable("ucx: the region is not in shared memory");
-  if (!descriptor.domain.empty() && wiring_.shared != nullptr && peer_.host == wiring_.host) {
+  if (!descriptor.domain.empty() && wiring_.shared != nullptr && peer_.host.boot == wiring_.host.boot) {
     const auto known =
         std::find_if(maps_.begin(), maps_.end(), [&](auto& map) { return map.first == descriptor.segment_nonce; });
     if (known != maps_.end()) {
@@ -67,7 +80,7 @@ StatusOr<UcxLink::ImportedRegion> UcxLink::Reach(const RegionDescriptor& descrip
     lanes_.insert(descriptor.domain);
     return region;
   }
-  if (wiring_.network == nullptr || peer_.worker_address.empty()) {
+  if (wiring_.network == nullptr || Sockets().empty()) {
     return unmapped.Annotate(
         "no lane to the peer; allow a network lane on both sides, or place the memory with "
         "Allocate in a namespace shared with the peer");
@@ -112,13 +125,19 @@ void UcxLink::Begin(PendingGet get) {
 
 void UcxLink::BeginOverNetwork(PendingGet get) {
   if (lane_ == nullptr) {
-    lane_ = std::make_unique<NetworkLane>(*wiring_.network, wiring_.reactor, peer_, wiring_.self);
+    lane_ = std::make_unique<NetworkLane>(*wiring_.network, wiring_.reactor, peer_.id, Sockets());
     lane_->Open();
-    std::lock_guard lock(mutex_);
-    lanes_.insert(lane_->lanes().begin(), lane_->lanes().end());
   }
-  lane_->Get(get.region->id, get.offset, get.into,
-             [this, done = std::move(get.done)](const Status& status) { Complete(done, status); });
+  lane_->Get(get.region->id, get.offset, get.into, [this, done = std::move(get.done)](const Status& status) {
+    if (status.ok() && !network_known_) LearnLanes();
+    Complete(done, status);
+  });
+}
+
+void UcxLink::LearnLanes() {
+  network_known_ = true;
+  std::lock_guard lock(mutex_);
+  lanes_.insert(lane_->lanes().begin(), lane_->lanes().end());
 }
 
 void UcxLink::Complete(const Completion& done, const Status& status) {
@@ -147,7 +166,7 @@ LinkInfo UcxLink::info() const {
   const bool network = std::any_of(regions_.begin(), regions_.end(), [](auto& r) { return r->mapping == nullptr; });
   return {.transport = "ucx",
           .lanes = {lanes_.begin(), lanes_.end()},
-          .same_host = peer_.host == wiring_.host,
+          .same_host = peer_.host.boot == wiring_.host.boot,
           .error_mode = network ? "peer" : "none"};
 }
 

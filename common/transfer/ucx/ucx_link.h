@@ -23,8 +23,7 @@ struct LinkWiring {
   Reactor& reactor;
   SharedMemory* shared = nullptr;
   const NetworkContext* network = nullptr;
-  TransportId self{};
-  std::string host;
+  HostIdentity host;
   uint32_t max_pending = 0;
 };
 
@@ -54,10 +53,12 @@ class UcxLink final : public Link, private Pollable {
   };
 
   UcxLink(LinkWiring wiring, Address peer) : wiring_(std::move(wiring)), peer_(std::move(peer)) {}
+  std::vector<std::string> Sockets() const;
   StatusOr<ImportedRegion> Reach(const RegionDescriptor& descriptor);
   StatusOr<std::shared_ptr<const ImportedRegion>> Find(RemoteRegion region, uint64_t offset, size_t size) const;
   void Begin(PendingGet get);
   void BeginOverNetwork(PendingGet get);
+  void LearnLanes();
   void Complete(const Completion& done, const Status& status);
 
   // Copies of mapped regions.
@@ -74,6 +75,7 @@ class UcxLink final : public Link, private Pollable {
   std::set<std::string> lanes_;                                            // guarded by mutex_
   std::deque<PendingGet> copies_;                                          // on the reactor's thread
   std::unique_ptr<NetworkLane> lane_;                                      // on the reactor's thread
+  bool network_known_ = false;                                             // on the reactor's thread
 };
 
 }  // namespace millrace::transfer::ucx

@@ -186,17 +186,16 @@ class UcxTransport final : public Transport {
     return UcxLink::Connect({.reactor = *reactor_,
                              .shared = shared_.get(),
                              .network = network_.get(),
-                             .self = id_,
                              .host = host_,
                              .max_pending = max_pending_},
                             std::move(peer));
   }
 
  private:
-  explicit UcxTransport(uint32_t max_pending) : max_pending_(max_pending), id_(NewTransportId()), host_(HostId()) {}
+  explicit UcxTransport(uint32_t max_pending) : max_pending_(max_pending), id_(NewTransportId()), host_(ThisHost()) {}
 
   Status Start(const Lanes& lanes, const std::string& devices) {
-    Address address{.id = id_, .host = host_, .worker_address = ""};
+    Address address{.id = id_, .host = host_, .sockets = {}};
     if (!lanes.network.empty()) {
       MR_ASSIGN_OR_RETURN(network_, NetworkContext::Open(lanes.network, devices));
     }
@@ -208,12 +207,12 @@ class UcxTransport final : public Transport {
     if (network_ != nullptr) {
       Status started;
       reactor_->Run([&] {
-        auto server = Server::Start(*network_, *reactor_, id_);
+        auto server = Server::Start(*network_, devices, *reactor_, id_);
         started = server.status();
         if (server.ok()) server_ = *std::move(server);
       });
       MR_RETURN_IF_ERROR(started);
-      address.worker_address = server_->worker_address();
+      address.sockets = server_->sockets();
     }
     address_ = EncodeAddress(address);
     if (address_.size() > kMaxAddressBytes) {
@@ -226,7 +225,7 @@ class UcxTransport final : public Transport {
 
   const uint32_t max_pending_;
   const TransportId id_;
-  const std::string host_;
+  const HostIdentity host_;
   std::string address_;
   SegmentTable segments_;
   std::unique_ptr<SharedMemory> shared_;

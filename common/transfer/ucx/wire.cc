@@ -1,16 +1,17 @@
 #include "common/transfer/ucx/wire.h"
 
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 
 namespace millrace::transfer::ucx {
 
 std::string EncodeAddress(const Address& address) {
-  return BlobWriter()
-      .Bytes("ucx")
-      .Id(address.id)
-      .Bytes(address.host)
-      .Bytes(address.worker_address)
-      .Finish(BlobKind::kAddress);
+  BlobWriter writer;
+  writer.Bytes("ucx").Id(address.id).Bytes(address.host.boot).Bytes(address.host.network);
+  writer.U8(static_cast<uint8_t>(address.sockets.size()));
+  for (const std::string& socket : address.sockets) writer.Bytes(socket);
+  return writer.Finish(BlobKind::kAddress);
 }
 
 StatusOr<Address> DecodeAddress(const std::string& blob) {
@@ -18,8 +19,9 @@ StatusOr<Address> DecodeAddress(const std::string& blob) {
   if (reader.Bytes() != "ucx") return InvalidArgument("not the address of a ucx transport");
   Address address;
   address.id = reader.Id();
-  address.host = reader.Bytes();
-  address.worker_address = reader.Bytes();
+  address.host.boot = reader.Bytes();
+  address.host.network = reader.Bytes();
+  for (uint8_t left = reader.U8(); left > 0; --left) address.sockets.emplace_back(reader.Bytes());
   if (!reader.complete()) return InvalidArgument("the address of a ucx transport is malformed");
   return address;
 }
@@ -56,11 +58,13 @@ StatusOr<RegionDescriptor> DecodeRegion(const std::string& blob) {
   return region;
 }
 
-std::string HostId() {
+HostIdentity ThisHost() {
+  HostIdentity host;
   std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(file, id);
-  return id;
+  std::getline(file, host.boot);
+  std::error_code error;
+  host.network = std::filesystem::read_symlink("/proc/self/ns/net", error).string();
+  return host;
 }
 
 }  // namespace millrace::transfer::ucx

@@ -4,16 +4,25 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
 #include "common/transfer/blob.h"
 
 namespace millrace::transfer::ucx {
 
+// Equal for two processes that can reach each other in the way named.
+struct HostIdentity {
+  std::string boot;     // boot id of the kernel: one running machine
+  std::string network;  // its network namespace: one loopback device
+  friend bool operator==(const HostIdentity&, const HostIdentity&) = default;
+};
+HostIdentity ThisHost();
+
 struct Address {
   TransportId id{};
-  std::string host;            // boot id of the kernel
-  std::string worker_address;  // UCX's; empty when the transport has no network lane
+  HostIdentity host;
+  std::vector<std::string> sockets;  // "10.0.0.7:4711" where it listens; empty without network lanes
 };
 std::string EncodeAddress(const Address& address);
 StatusOr<Address> DecodeAddress(const std::string& blob);
@@ -33,13 +42,10 @@ struct RegionDescriptor {
 std::string EncodeRegion(const RegionDescriptor& region);
 StatusOr<RegionDescriptor> DecodeRegion(const std::string& blob);
 
-// The kernel's boot id: equal for all processes of one running machine.
-std::string HostId();
-
 constexpr uint32_t kWireVersion = 1;
 
 enum MessageId : unsigned {
-  kHello = 1,    // reader -> owner; data: EncodeAddress of the reader's own worker
+  kHello = 1,    // reader -> owner, first
   kWelcome = 2,  // owner -> reader
   kRequest = 3,  // reader -> owner
   kBytes = 4,    // owner -> reader; data: the bytes asked for, or none with an error
@@ -47,16 +53,13 @@ enum MessageId : unsigned {
 struct HelloHeader {
   uint32_t version;
   uint32_t reserved;
-  uint64_t client;  // names the reader's link in its requests
-  TransportId owner;
+  TransportId owner;  // the one meant
 };
 struct WelcomeHeader {
   uint32_t version;
   uint32_t code;  // millrace::Code
-  uint64_t client;
 };
 struct RequestHeader {
-  uint64_t client;
   uint64_t region;
   uint64_t offset;
   uint64_t length;
