@@ -72,7 +72,6 @@ void RequestMachine::On(const event::PrefillAccepted&) {
   if (phase_ != Phase::kPrefilling || attempt_accepted_) return;
   attempt_accepted_ = true;
   phase_deadline_ = kNever;
-  waiting_since_.reset();
   if (std::exchange(slot_held_, false)) Do(action::FreeSlot{});
   if (!std::exchange(accepted_, true)) Do(action::Accept{});
 }
@@ -81,6 +80,7 @@ void RequestMachine::On(const event::DecodeTarget& target) {
   if (phase_ != Phase::kPrefilling) return;
   if (decode_open_) Do(action::CloseDecode{});
   if (attempt_accepted_) phase_deadline_ = kNever;
+  waiting_since_.reset();  // both roles had room
   decode_ = {target.address, target.incarnation};
   decode_open_ = true;
   Do(action::OpenDecode{target.address, target.incarnation, target.session, generated()});
@@ -90,6 +90,7 @@ void RequestMachine::On(const event::FirstToken& first) {
   if (phase_ != Phase::kPrefilling || first_token_seen_) return;
   On(event::PrefillAccepted{});  // said by doing
   first_token_seen_ = true;
+  waiting_since_.reset();
   if (!cached_tokens_) cached_tokens_ = std::min(first.cached_tokens, generation_.prompt_tokens);
   if (generated() == attempt_base_) Append(first.token);
   if (!done() && first.finish != request::FinishReason::kNone) Finish(first.finish);
