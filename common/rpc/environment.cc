@@ -1,10 +1,12 @@
 #include "common/rpc/environment.h"
 
 #include <grpc/support/log.h>
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
 
-#include <mutex>
 #include <string_view>
 
 #include "common/base/log.h"
@@ -18,11 +20,24 @@ void ForwardLog(gpr_log_func_args* args) {
       {{"message", args->message}, {"file", file.substr(file.rfind('/') + 1)}, {"line", args->line}});
 }
 
+// gRPC runs callbacks on threads that it ends and joins when the last server or channel using them goes; when that
+// channel goes on one of these very threads (the end of a call whose dialer is gone), it joins itself and frees its
+// queue twice. A server without a port, which is never destroyed, keeps them.
+grpc::Server* KeepCallbackThreads() {
+  static auto* const nothing = new grpc::CallbackGenericService;
+  grpc::ServerBuilder builder;
+  builder.RegisterCallbackGenericService(nothing);
+  return builder.BuildAndStart().release();
+}
+
 }  // namespace
 
 void SetUpGrpc() {
-  static std::once_flag once;
-  std::call_once(once, [] { gpr_set_log_function(ForwardLog); });
+  static const grpc::Server* const keeper = [] {
+    gpr_set_log_function(ForwardLog);
+    return KeepCallbackThreads();
+  }();
+  static_cast<void>(keeper);
 }
 
 std::shared_ptr<grpc::ChannelCredentials> ClientCredentials() { return grpc::InsecureChannelCredentials(); }

@@ -10,7 +10,8 @@ class ServerCredentials;
 
 namespace millrace::rpc {
 
-// Sends gRPC's own log lines to common/base/log as event "grpc". Idempotent, thread-safe.
+// Before any other use of gRPC: sends its log lines to common/base/log as event "grpc" and keeps its callback threads
+// for the life of the process. Idempotent, thread-safe.
 void SetUpGrpc();
 
 // The one place that decides how connections are secured.
