@@ -15,6 +15,7 @@
 #include "common/base/check.h"
 #include "common/base/crc32c.h"
 #include "common/base/random.h"
+#include "common/base/time.h"
 #include "common/store/rocksdb/rocksdb_tier.h"
 
 namespace millrace::store {
@@ -23,6 +24,7 @@ namespace {
 constexpr size_t kBlockBytes = 1474560;  // 64 tokens of 30 layers of 3 heads of 64, K and V in F16
 constexpr uint64_t kCapacity = 4ull << 30;
 constexpr uint32_t kBlocks = 512;
+constexpr uint32_t kWritten = 256;  // blocks of each write benchmark: the same bytes for all
 
 class Folder {
  public:
@@ -88,7 +90,7 @@ void BM_RawWrite(benchmark::State& state) {
   close(fd);
   Report(state, n);
 }
-BENCHMARK(BM_RawWrite)->ArgName("fsync")->Arg(0)->Arg(1)->UseRealTime();
+BENCHMARK(BM_RawWrite)->ArgName("fsync")->Arg(0)->Arg(1)->Iterations(kWritten)->UseRealTime();
 
 void BM_Put(benchmark::State& state) {
   Folder folder;
@@ -104,13 +106,8 @@ void BM_Put(benchmark::State& state) {
   }
   Report(state, n);
 }
-BENCHMARK(BM_Put)
-    ->ArgNames({"fsync", "batch"})
-    ->Args({0, 1})
-    ->Args({0, 16})
-    ->Args({1, 1})
-    ->Args({1, 16})
-    ->UseRealTime();
+BENCHMARK(BM_Put)->ArgNames({"fsync", "batch"})->Args({0, 1})->Args({1, 1})->Iterations(kWritten)->UseRealTime();
+BENCHMARK(BM_Put)->ArgNames({"fsync", "batch"})->Args({0, 16})->Args({1, 16})->Iterations(kWritten / 16)->UseRealTime();
 
 void BM_RawRead(benchmark::State& state) {
   Folder folder;
