@@ -46,8 +46,9 @@ struct StoreRuntime::Metrics {
         corrupt_transfer(Corrupt(registry, "transfer")) {
     for (const Reason reason : {Reason::kNone, Reason::kOverloaded, Reason::kNoSpace, Reason::kKvCorrupt,
                                 Reason::kDraining, Reason::kPeerLost, Reason::kDeadline}) {
-      refused[reason] = &registry.AddCounter("millrace_store_put_refused_total", "Puts that failed",
-                                             {{"reason", std::string(ReasonName(reason))}});
+      const std::string label = reason == Reason::kNone ? "other" : std::string(ReasonName(reason));
+      refused[reason] =
+          &registry.AddCounter("millrace_store_put_refused_total", "Puts that failed", {{"reason", label}});
     }
   }
   static Counter& Corrupt(MetricRegistry& registry, const std::string& where) {
