@@ -14,7 +14,6 @@
 #include "common/peer/protocols.h"
 #include "common/recipe/model_recipe.h"
 #include "tests/support/local_network.h"
-#include "tests/support/virtual_time.h"
 
 namespace millrace::fakes {
 
@@ -115,8 +114,8 @@ enum class Fault : uint8_t {
 enum class PrefillPoint : uint8_t { kNever, kArrival, kAccepted, kTarget, kFirstToken };
 
 struct World {
-  World(support::VirtualTime& time, support::LocalNetwork& net) : executor(time.Add("cluster")), network(net) {}
-  support::VirtualExecutor& executor;
+  World(Executor& cluster, support::LocalNetwork& net) : executor(cluster), network(net) {}
+  Executor& executor;
   support::LocalNetwork& network;
   Oracle oracle;
   std::map<std::string, request::Generation> sessions;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/component/gateway_fakes.h"
+#include "tests/support/virtual_time.h"
 
 namespace millrace::runtime {
 namespace {
@@ -15,7 +16,7 @@ using request::FinishReason;
 class GatewayRuntimeTest : public ::testing::Test {
  protected:
   GatewayRuntimeTest()
-      : world_(time_, network_),
+      : world_(time_.Add("cluster"), network_),
         control_(time_.Add("gateway")),
         work_(time_.Add("work")),
         d1_(world_, "d1", 201),
