@@ -4,16 +4,13 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <memory>
 #include <string>
-#include <vector>
 
-#include "common/base/crc32c.h"
-#include "common/base/random.h"
 #include "common/runtime/store_runtime.h"
 #include "common/store/fault/fault_tier.h"
 #include "common/store/memory/memory_tier.h"
+#include "tests/component/store_blocks.h"
 #include "tests/support/local_network.h"
 #include "tests/support/local_transport.h"
 #include "tests/support/virtual_time.h"
@@ -21,31 +18,6 @@
 namespace millrace::runtime {
 
 constexpr uint64_t kBlockBytes = 8192;
-
-inline kv::BlockKey TestKey(uint32_t n) {
-  kv::BlockKey key;
-  key.bytes[0] = 0x5a;
-  for (int i = 0; i < 4; ++i) key.bytes[12 + i] = static_cast<uint8_t>(n >> (24 - 8 * i));
-  return key;
-}
-
-inline std::vector<kv::BlockKey> TestKeys(uint32_t from, uint32_t to) {
-  std::vector<kv::BlockKey> keys;
-  for (uint32_t n = from; n < to; ++n) keys.push_back(TestKey(n));
-  return keys;
-}
-
-// The content of block `n` follows from `n`.
-inline void FillBlock(std::span<std::byte> block, uint32_t n) {
-  Rng rng(n + 1);
-  for (auto& byte : block) byte = static_cast<std::byte>(rng.Next32());
-}
-inline bool IsBlock(std::span<const std::byte> block, uint32_t n) {
-  std::vector<std::byte> expected(block.size());
-  FillBlock(expected, n);
-  return std::memcmp(block.data(), expected.data(), block.size()) == 0;
-}
-inline uint32_t BlockCrc(std::span<const std::byte> block) { return Crc32c(block.data(), block.size()); }
 
 struct Cluster {
   explicit Cluster(uint64_t seed) : time(seed), fabric(time.Add("fabric")) {}
