@@ -30,6 +30,9 @@ class ArgumentList {
   void AddIfSet(const std::string& flag, uint32_t value) {
     if (value != 0) Add(flag, std::to_string(value));
   }
+  void AddSwitch(const std::string& flag, bool on) {
+    if (on) words_.push_back("--" + flag);
+  }
   std::vector<std::string> Take() { return std::move(words_); }
 
  private:
@@ -44,6 +47,7 @@ void AddGatewayArguments(ArgumentList& list, const UpConfig& config, const Launc
   list.Add("model", config.model);
   list.AddIfSet("served-model-name", config.served_model_name);
   list.AddIfSet("api-key-file", config.api_key_file);
+  list.AddSwitch("allow-anonymous", config.allow_anonymous);
 }
 
 void AddWorkerArguments(ArgumentList& list, const ProcessPlan& plan, const UpConfig& config,
@@ -72,6 +76,7 @@ void UpConfig::Describe(config::Schema& schema) {
   schema.Add("model", &model, {.help = "GGUF file of the model", .required = true});
   schema.Add("served-model-name", &served_model_name, {.help = "what clients call the model; empty = the file's stem"});
   schema.Add("api-key-file", &api_key_file, {.help = "file of API keys, one a line; empty = no keys, loopback only"});
+  schema.Add("allow-anonymous", &allow_anonymous, {.help = "serve without keys on addresses other than loopback"});
   schema.Add("host", &host, {.help = "address that the HTTP API listens on"});
   schema.Add("port", &port, {.help = "port of the HTTP API; 0 = any free one"});
   schema.Add("prefill", &prefill, {.help = "prefill workers", .min = 1, .max = 64});

@@ -33,6 +33,7 @@ struct UpConfig {
   std::string log_level = "info";
   Duration drain_timeout = Seconds(10);
   Duration start_timeout = Seconds(600);
+  bool allow_anonymous = false;
   bool detach = false;
 
   void Describe(config::Schema& schema);

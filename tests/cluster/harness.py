@@ -32,7 +32,8 @@ LEAK_GAUGES = {
     "store": ["millrace_store_leases", "millrace_store_pinned_buffers", "millrace_store_puts_in_flight"],
     "prefill-balancer": ["millrace_balancer_waiting_picks"],
     "decode-balancer": ["millrace_balancer_waiting_picks"],
-    "gateway": ["millrace_gateway_requests"],
+    "gateway": ["millrace_gateway_active_requests", "millrace_gateway_open_streams", "millrace_gateway_reentries_active",
+                "millrace_gateway_reentries_waiting"],
 }
 ROLES = ["prefill", "decode", "prefill-balancer", "decode-balancer", "store"]
 
