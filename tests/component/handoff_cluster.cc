@@ -3,11 +3,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/log.h"
+#include "common/store/memory/memory_tier.h"
+
 namespace millrace::component {
 
 HandoffCluster::HandoffCluster(HandoffClusterOptions options)
     : options_(std::move(options)), time_(options_.seed), gateway_(time_.Add("gateway")), fabric_(time_.Add("fabric")) {
+  SetLogSink([](LogLevel, std::string_view, const LogField*, size_t) {}, LogLevel::kError);  // faults are many here
   network_.Serve<peer::PickProtocol>("balancer", time_.Add("balancer"), balancer_);
+  if (options_.store) StartStore();
   for (size_t i = 0; i < options_.decode_workers; ++i) StartDecode(i);
   for (size_t i = 0; i < options_.prefill_workers; ++i) StartPrefill(i);
   prefill_dialer_ = network_.MakeDialer<peer::PrefillProtocol>(gateway_, "gateway");
@@ -26,12 +31,67 @@ void HandoffCluster::StartProcess(WorkerProcess& process, const std::string& nam
   process.metrics = MakeMemoryMetrics();
   process.transport = fabric_.MakeTransport(name);
   process.region = std::move(process.transport->Register(process.backend->kv_memory())).value();
+  if (!store_) return;
+  process.store_dialer = network_.MakeDialer<peer::StoreProtocol>(process.control(), name);
+  runtime::StoreClientOptions options;
+  options.incarnation = process.incarnation;
+  options.layout_digest = process.backend->layout().Digest();
+  options.block_bytes = process.backend->layout().block_bytes();
+  options.kv_memory = process.backend->kv_memory();
+  options.memory = {process.transport->address(), process.region->descriptor()};
+  process.store = std::make_unique<runtime::StoreClient>(
+      runtime::StoreClientWiring{process.control(), process.blocking(), *process.store_dialer, store_addresses_,
+                                 *process.transport, *process.metrics},
+      options);
+}
+
+void HandoffCluster::StartStore() {
+  store_ = std::make_unique<TestStore>();
+  store_->name = "store";
+  store_->incarnation = 300;
+  for (const char* thread : {"store-control", "store-reader", "store-writer", "store-teardown"}) {
+    store_->executors.push_back(&time_.Add(thread));
+  }
+  store_->metrics = MakeMemoryMetrics();
+  store_->transport = fabric_.MakeTransport("store");
+  store_->tier = std::move(store::OpenMemoryTier(
+                               {.capacity_bytes = 16 << 20, .unix_seconds = [] { return int64_t{1'700'000'000}; }}))
+                     .value();
+  runtime::StoreRuntimeOptions options;
+  options.incarnation = store_->incarnation;
+  options.read_bytes = 1 << 20;
+  options.staging_bytes = 1 << 20;
+  store_->runtime = std::move(runtime::StoreRuntime::Make({.control = *store_->executors[0],
+                                                           .readers = {store_->executors[1]},
+                                                           .writer = *store_->executors[2],
+                                                           .teardown = *store_->executors[3],
+                                                           .tier = *store_->tier,
+                                                           .transport = *store_->transport,
+                                                           .metrics = *store_->metrics},
+                                                          options))
+                        .value();
+  store_->runtime->Start();
+  network_.Serve<peer::StoreProtocol>("store", store_->control(), *store_->runtime);
+}
+
+bool HandoffCluster::RunUntilStored() {
+  const auto stored = [](WorkerProcess& process, const char* pending) {
+    return process.killed || (process.store->connected() == 1 && process.Metric(pending) == 0);
+  };
+  return time_.RunUntil(
+      [&] {
+        return std::all_of(prefill_.begin(), prefill_.end(),
+                           [&](const auto& p) { return stored(*p, "millrace_prefill_pending_puts_blocks"); }) &&
+               std::all_of(decode_.begin(), decode_.end(),
+                           [&](const auto& p) { return stored(*p, "millrace_decode_pending_puts_blocks"); });
+      },
+      Seconds(20));
 }
 
 void HandoffCluster::StartPrefill(size_t index) {
   auto process = std::make_unique<PrefillProcess>();
-  StartProcess(*process, "prefill-" + std::to_string(index), options_.prefill_backend);
   process->incarnation = 100 + index;
+  StartProcess(*process, "prefill-" + std::to_string(index), options_.prefill_backend);
   process->pick_dialer = network_.MakeDialer<peer::PickProtocol>(process->control(), process->name);
   process->handoff_dialer = network_.MakeDialer<peer::HandoffProtocol>(process->control(), process->name);
   runtime::PrefillOptions options = options_.prefill;
@@ -39,7 +99,7 @@ void HandoffCluster::StartPrefill(size_t index) {
   options.memory = {process->transport->address(), process->region->descriptor()};
   process->runtime = std::make_unique<runtime::PrefillRuntime>(
       runtime::PrefillWiring{process->control(), process->engine(), process->checksum(), *process->backend,
-                             *process->pick_dialer, balancer_addresses_, *process->handoff_dialer, nullptr,
+                             *process->pick_dialer, balancer_addresses_, *process->handoff_dialer, process->store.get(),
                              *process->metrics},
       options);
   process->runtime->Start();
@@ -50,13 +110,13 @@ void HandoffCluster::StartPrefill(size_t index) {
 
 void HandoffCluster::StartDecode(size_t index) {
   auto process = std::make_unique<DecodeProcess>();
-  StartProcess(*process, "decode-" + std::to_string(index), options_.decode_backend);
   process->incarnation = 200 + index;
+  StartProcess(*process, "decode-" + std::to_string(index), options_.decode_backend);
   runtime::DecodeOptions options = options_.decode;
   options.incarnation = process->incarnation;
   process->runtime = std::make_unique<runtime::DecodeRuntime>(
       runtime::DecodeWiring{process->control(), process->engine(), process->checksum(), process->blocking(),
-                            *process->backend, *process->transport, nullptr, *process->metrics},
+                            *process->backend, *process->transport, process->store.get(), *process->metrics},
       options);
   process->runtime->Start();
   network_.Serve<peer::HandoffProtocol>(process->name, process->control(), *process->runtime);

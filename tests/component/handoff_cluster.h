@@ -11,6 +11,9 @@
 #include "common/peer/addresses.h"
 #include "common/runtime/decode_runtime.h"
 #include "common/runtime/prefill_runtime.h"
+#include "common/runtime/store_client.h"
+#include "common/runtime/store_runtime.h"
+#include "common/store/tier.h"
 #include "tests/component/handoff_gateway.h"
 #include "tests/support/fake_backend.h"
 #include "tests/support/local_network.h"
@@ -27,6 +30,7 @@ struct HandoffClusterOptions {
   support::FakeBackendOptions decode_backend;
   runtime::PrefillOptions prefill;
   runtime::DecodeOptions decode;
+  bool store = false;  // one kvcache store, over memory
 };
 
 struct WorkerProcess {
@@ -38,6 +42,8 @@ struct WorkerProcess {
   std::unique_ptr<MetricRegistry> metrics;
   std::unique_ptr<transfer::Transport> transport;
   std::unique_ptr<transfer::Region> region;
+  std::unique_ptr<peer::Dialer<peer::StoreProtocol>> store_dialer;
+  std::unique_ptr<runtime::StoreClient> store;  // null: the cluster has no store
   support::VirtualExecutor& control() { return *executors[0]; }
   support::VirtualExecutor& engine() { return *executors[1]; }
   support::VirtualExecutor& checksum() { return *executors[2]; }
@@ -60,6 +66,11 @@ struct DecodeProcess : WorkerProcess {
   std::unique_ptr<runtime::DecodeRuntime> runtime;
 };
 
+struct TestStore : WorkerProcess {
+  std::unique_ptr<store::Tier> tier;
+  std::unique_ptr<runtime::StoreRuntime> runtime;
+};
+
 class HandoffCluster {
  public:
   explicit HandoffCluster(HandoffClusterOptions options);
@@ -73,6 +84,9 @@ class HandoffCluster {
   void Stall(WorkerProcess& process);   // SIGSTOP
   void Resume(WorkerProcess& process);  // SIGCONT
 
+  // Until every worker talks to the store, and nothing waits to be put.
+  bool RunUntilStored();
+
   // Drains every living worker and waits; empty, or what is still held after `within`.
   std::string Leaks(Duration within = Seconds(20));
 
@@ -82,12 +96,14 @@ class HandoffCluster {
   TestBalancer& balancer() { return balancer_; }
   PrefillProcess& prefill(size_t i = 0) { return *prefill_[i]; }
   DecodeProcess& decode(size_t i = 0) { return *decode_[i]; }
+  TestStore& store() { return *store_; }
   support::VirtualExecutor& gateway() { return gateway_; }
   peer::Dialer<peer::PrefillProtocol>& prefill_dialer() { return *prefill_dialer_; }
   peer::Dialer<peer::DecodeProtocol>& decode_dialer() { return *decode_dialer_; }
 
  private:
   void StartProcess(WorkerProcess& process, const std::string& name, const support::FakeBackendOptions& backend);
+  void StartStore();
   void StartPrefill(size_t index);
   void StartDecode(size_t index);
   void SetStopped(WorkerProcess& process, bool stopped);
@@ -99,7 +115,9 @@ class HandoffCluster {
   support::LocalFabric fabric_;
   TestBalancer balancer_;
   peer::StaticAddresses balancer_addresses_{{"balancer"}};
+  peer::StaticAddresses store_addresses_{{"store"}};
   std::vector<Worker> prefill_known_;
+  std::unique_ptr<TestStore> store_;
   std::vector<std::unique_ptr<PrefillProcess>> prefill_;
   std::vector<std::unique_ptr<DecodeProcess>> decode_;
   std::unique_ptr<peer::Dialer<peer::PrefillProtocol>> prefill_dialer_;

@@ -208,6 +208,24 @@ TEST_F(HandoffFaultTest, PagesAreNotReusedWhileAGetMayStillWriteThem) {
   EXPECT_EQ(cluster.Leaks(), "");
 }
 
+TEST_F(HandoffFaultTest, PrefillWorkerThatFallsSilentLosesItsReservationAtTheSilenceDeadline) {
+  HandoffCluster cluster(TwoOfEach(1));
+  cluster.prefill(0).checksum().set_stopped(true);  // nothing is announced: the reservation waits
+  const auto request = cluster.Request(MakeGeneration(kPromptTokens, kNewTokens));
+  ASSERT_TRUE(cluster.time().RunUntil([&] { return cluster.decode(1).Metric("millrace_decode_reservations") == 1; },
+                                      Seconds(1)));
+  cluster.network().StallBetween("prefill-0", "decode-1");
+  cluster.time().Advance(Milliseconds(1200));
+  EXPECT_EQ(cluster.decode(1).Metric("millrace_decode_held_blocks"), 3);
+  cluster.time().Advance(Milliseconds(800));
+  EXPECT_EQ(cluster.decode(1).Metric("millrace_decode_held_blocks"), 0);
+  EXPECT_EQ(cluster.decode(1).Count("millrace_decode_ended_total", {{"cause", "peer_lost"}}), 1);
+  request->Cancel();
+  cluster.network().ResumeBetween("prefill-0", "decode-1");
+  cluster.prefill(0).checksum().set_stopped(false);
+  EXPECT_EQ(cluster.Leaks(), "");
+}
+
 TEST_F(HandoffFaultTest, BalancerThatIsSilentIsLeftAfterTheSilenceDeadline) {
   HandoffCluster cluster(TwoOfEach(1));
   cluster.balancer().mode = TestBalancer::Mode::kWait;

@@ -183,6 +183,31 @@ TEST(HandoffTest, FullDecodeWorkerRefusesAndAnotherTakesTheRequest) {
   EXPECT_EQ(cluster.Leaks(), "");
 }
 
+TEST(HandoffTest, PromptAdmittedAtTheEndOfAStepDoesNotDisturbTheOthersOfThatStep) {
+  HandoffClusterOptions options;
+  options.prefill_backend.blocks = 6;
+  HandoffCluster cluster(options);
+  const std::vector<request::Generation> generations = {MakeGeneration(60, 1, 0, 1), MakeGeneration(300, 5, 0, 2),
+                                                        MakeGeneration(60, 5, 0, 3)};
+  std::vector<std::unique_ptr<TestRequest>> requests;
+  std::vector<TestRequest*> all;
+  cluster.prefill().engine().set_stopped(true);
+  for (const request::Generation& generation : generations) {
+    requests.push_back(cluster.Request(generation));
+    all.push_back(requests.back().get());
+    cluster.time().RunReady();
+  }
+  EXPECT_EQ(cluster.prefill().Metric("millrace_prefill_waiting_requests"), 1);  // the third waits for a block
+  cluster.prefill().engine().set_stopped(false);
+  ASSERT_TRUE(cluster.RunAll(all));
+  for (size_t i = 0; i < all.size(); ++i) {
+    ASSERT_TRUE(all[i]->result().ok()) << all[i]->result().ToString();
+    EXPECT_EQ(all[i]->generated(), support::OracleTokens(generations[i])) << i;
+  }
+  EXPECT_EQ(cluster.prefill().Count("millrace_prefill_computed_tokens_total"), 420);
+  EXPECT_EQ(cluster.Leaks(), "");
+}
+
 TEST(HandoffTest, PreemptedSequencesComeBackAndLoseNothing) {
   for (uint64_t seed = 1; seed <= 5; ++seed) {
     HandoffClusterOptions options;
