@@ -41,7 +41,7 @@ class CpuBackend final : public Backend {
     }
     const uint64_t wanted = options.kv_blocks != 0 ? options.kv_blocks : options.kv_bytes / layout_.block_bytes();
     blocks_ = static_cast<uint32_t>(std::clamp<uint64_t>(wanted, 1, UINT32_MAX / 2));
-    MR_ASSIGN_OR_RETURN(kv_, cpu::Memory::Allocate(blocks_ * layout_.block_bytes()));
+    MR_RETURN_IF_ERROR(AllocateKv(options));
     forward_ = std::make_unique<cpu::Forward>(
         cpu::ForwardParts{&model_, &plan_, &kernels_, &layout_, kv_.data(), &team_, &progress_});
     return OkStatus();
@@ -50,7 +50,7 @@ class CpuBackend final : public Backend {
   const kv::Layout& layout() const override { return layout_; }
   uint32_t vocab_size() const override { return model_.vocab; }
   uint32_t context_tokens() const override { return context_; }
-  std::span<std::byte> kv_memory() override { return {kv_.data(), blocks_ * layout_.block_bytes()}; }
+  std::span<std::byte> kv_memory() override { return kv_.first(blocks_ * layout_.block_bytes()); }
   uint32_t block_count() const override { return blocks_; }
   const std::vector<std::span<const float>>& logits() const override { return forward_->logits(); }
   uint64_t progress() const override { return progress_.load(std::memory_order_relaxed); }
@@ -69,6 +69,19 @@ class CpuBackend final : public Backend {
   }
 
  private:
+  Status AllocateKv(const CpuOptions& options) {
+    const uint64_t bytes = blocks_ * layout_.block_bytes();
+    if (options.allocate_kv) {
+      MR_ASSIGN_OR_RETURN(kv_, options.allocate_kv(bytes));
+      if (kv_.size() >= bytes && reinterpret_cast<uintptr_t>(kv_.data()) % 64 == 0) return OkStatus();
+      return InvalidArgument("KV memory of " + std::to_string(kv_.size()) + " bytes: " + std::to_string(bytes) +
+                             " are needed, 64-byte aligned");
+    }
+    MR_ASSIGN_OR_RETURN(private_kv_, cpu::Memory::Allocate(bytes));
+    kv_ = {private_kv_.data(), bytes};
+    return OkStatus();
+  }
+
   Status Check(const SequenceStep& sequence) const {
     if (sequence.tokens.empty()) return InvalidArgument("no tokens");
     const uint64_t end = uint64_t{sequence.start} + sequence.tokens.size();
@@ -98,7 +111,8 @@ class CpuBackend final : public Backend {
   kv::Layout layout_;
   uint32_t context_ = 0;
   uint32_t blocks_ = 0;
-  cpu::Memory kv_;
+  cpu::Memory private_kv_;
+  std::span<std::byte> kv_;
   std::atomic<uint64_t> progress_{0};
   std::unique_ptr<cpu::Forward> forward_;
 };

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "common/base/status.h"
@@ -23,7 +24,10 @@ struct CpuOptions {
   kv::ElementType kv_type = kv::ElementType::kF16;
   uint64_t kv_bytes = uint64_t{512} << 20;  // rounded down to whole blocks, at least 1
   uint32_t kv_blocks = 0;                   // when not 0, instead of kv_bytes
-  uint32_t context_tokens = 0;              // 0: the model's; at most the model's
+  // Where KV memory comes from, e.g. memory of a transport that peers read without a copy: 64-byte aligned, zeroed,
+  // outlives the backend. Empty: private memory.
+  std::function<StatusOr<std::span<std::byte>>(uint64_t bytes)> allocate_kv;
+  uint32_t context_tokens = 0;  // 0: the model's; at most the model's
   // Where packed weights and digests are kept. Unset folder: $XDG_CACHE_HOME/millrace, else ~/.cache/millrace.
   std::string cache_dir;
   bool use_cache = true;

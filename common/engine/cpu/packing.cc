@@ -76,13 +76,14 @@ void PackIntegerRow(const TensorShape& shape, const std::byte* row, uint32_t lan
   }
 }
 
-// The inverse: one row of the file from its lane.
-void UnpackIntegerRow(const TensorShape& shape, const std::byte* panel, uint32_t lane, std::byte* row) {
+// The inverse, for blocks [first, end): part of a row of the file from its lane.
+void UnpackIntegerBlocks(const TensorShape& shape, const std::byte* panel, uint32_t lane, uint32_t first, uint32_t end,
+                         std::byte* row) {
   const IntegerLayout layout = LayoutOf(shape.packing);
   const uint32_t blocks = shape.cols / kQuantBlock, row_codes = layout.code_bytes / kPanelRows;
   const auto flip = static_cast<uint8_t>(shape.packing == Packing::kU8Zero128 ? 0x80 : 0);
   const std::byte* scales = panel + size_t{blocks} * layout.code_bytes;
-  for (uint32_t block = 0; block < blocks; ++block) {
+  for (uint32_t block = first; block < end; ++block) {
     for (uint32_t s = 0; s < layout.scale_count; ++s) {
       std::memcpy(row, scales + (size_t{s} * blocks + block) * 32 + lane * 2, 2);
       row += 2;
@@ -168,22 +169,20 @@ void UnpackRow(const TensorShape& shape, const std::byte* data, uint32_t row, fl
   const std::byte* panel = data + row / kPanelRows * shape.part_bytes;
   const uint32_t lane = row % kPanelRows;
   // Pieces of one row of the file, each a whole number of blocks.
-  constexpr uint32_t kPieceBlocks = 64;
-  std::byte piece[kPieceBlocks * kQuantBlock * 4];
-  if (!IsInteger(shape.packing)) {
-    const size_t element = shape.packing == Packing::kF32 ? 4 : 2;
-    for (uint32_t first = 0; first < shape.cols; first += kPieceBlocks * kQuantBlock) {
-      const uint32_t count = std::min(shape.cols - first, kPieceBlocks * kQuantBlock);
+  constexpr uint32_t kPieceCols = 64 * kQuantBlock;
+  std::byte piece[kPieceCols * sizeof(float)];
+  const size_t element = shape.packing == Packing::kF32 ? 4 : 2;
+  for (uint32_t first = 0; first < shape.cols; first += kPieceCols) {
+    const uint32_t count = std::min(shape.cols - first, kPieceCols);
+    if (IsInteger(shape.packing)) {
+      UnpackIntegerBlocks(shape, panel, lane, first / kQuantBlock, (first + count) / kQuantBlock, piece);
+    } else {
       for (uint32_t k = 0; k < count; ++k) {
         std::memcpy(piece + k * element, panel + (size_t{first + k} * kPanelRows + lane) * element, element);
       }
-      model::DequantizeRow(shape.type, piece, count, out + first);
     }
-    return;
+    model::DequantizeRow(shape.type, piece, count, out + first);
   }
-  std::vector<std::byte> bytes(size_t{shape.cols} / kQuantBlock * 34);
-  UnpackIntegerRow(shape, panel, lane, bytes.data());
-  model::DequantizeRow(shape.type, bytes.data(), shape.cols, out);
 }
 
 void ExpandRawPanel(const TensorShape& shape, const std::byte* data, uint32_t panel, float* row, float* out) {

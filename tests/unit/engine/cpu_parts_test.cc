@@ -27,7 +27,7 @@ using model::TensorType;
 class PackingTest : public testing::TestWithParam<TensorType> {};
 
 TEST_P(PackingTest, RowsComeBackAsTheFileDefinesThem) {
-  const uint32_t rows = 37, cols = 512;
+  const uint32_t rows = 37, cols = 2304;
   const model::Tensor tensor{.name = "m", .type = GetParam(), .cols = cols, .rows = rows};
   const TensorShape shape = *ShapeFor(tensor);
   const std::string bytes = support::RandomRows(GetParam(), rows, cols, 3);
