@@ -2,6 +2,8 @@
 // memory error or leak (sanitizer builds), on_closed at most once and last, nothing after destruction, nothing left
 // open, and never an OK that nobody said.
 #include <atomic>
+#include <deque>
+#include <memory>
 
 #include "common/base/random.h"
 #include "tests/component/rpc_fixture.h"

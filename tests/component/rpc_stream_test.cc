@@ -3,12 +3,18 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdio>
+#include <fstream>
+#include <future>
+#include <thread>
+
 #include "tests/component/rpc_fixture.h"
 
 namespace millrace::rpc {
 namespace {
 
 using peer::Attach;
+using peer::DecodeProtocol;
 using peer::Heartbeat;
 using peer::TokenChunk;
 using ::testing::HasSubstr;
@@ -219,6 +225,33 @@ TEST_F(Tokens, ServerThatGoesAwayIsPeerLost) {
   const TimePoint start = client_loop.Now();
   for (int i = 0; i < 3; ++i) EXPECT_EQ(Open().closed.Take()->reason(), Reason::kPeerLost);
   EXPECT_LT(ToSeconds(client_loop.Now() - start), 5.0);
+}
+
+// TCP connections of this machine to `port`, of either family.
+int ConnectionsTo(const std::string& port) {
+  int count = 0;
+  for (const char* path : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream table(path);
+    std::string line;
+    while (std::getline(table, line)) {
+      unsigned remote_port = 0;
+      unsigned state = 0;
+      constexpr char kRow[] = " %*d: %*[0-9A-F]:%*x %*[0-9A-F]:%x %x";
+      if (std::sscanf(line.c_str(), kRow, &remote_port, &state) != 2) continue;
+      count += std::to_string(remote_port) == port && state == 1 ? 1 : 0;  // established
+    }
+  }
+  return count;
+}
+
+TEST_F(Tokens, StreamsToOneAddressShareOneConnectionAcrossDialers) {
+  const auto second = MakeDialer<DecodeProtocol>(client_loop);
+  for (int i = 0; i < 4; ++i) Open();
+  ClientEnd<DecodeProtocol> end;
+  RunOn(client_loop, [&] { end.stream = second->Open(address, end.Handler()); });
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(service.accepted.Take().has_value());
+  EXPECT_EQ(ConnectionsTo(address.substr(address.find(':') + 1)), 1);
+  RunOn(client_loop, [&] { end.stream.reset(); });
 }
 
 TEST_F(Tokens, NameThatDoesNotResolveIsPeerLost) {

@@ -7,6 +7,7 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <thread>
 
 namespace millrace::rpc {
 namespace {
