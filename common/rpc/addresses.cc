@@ -100,6 +100,7 @@ struct DnsAddresses::State {
 
   void Resolve(HostPort& entry) {
     StatusOr<std::vector<std::string>> ips = options.resolve(entry.host);
+    if (Stopping()) return;
     const bool failed = !ips.ok() || ips->empty();
     if (failed && !entry.failing) {
       Log(LogLevel::kWarning, "dns_failed",

@@ -15,8 +15,8 @@ namespace millrace::rpc {
 
 struct DnsOptions {
   Duration refresh = Seconds(3);  // between the end of one resolution and the start of the next
-  // IP addresses of a host name, without brackets; may block; called on a thread of its own. Empty = the system's
-  // resolver.
+  // IP addresses of a host name, without brackets; may block; called on a thread of its own, where a call under way
+  // may outlive the DnsAddresses. Empty = the system's resolver.
   std::function<StatusOr<std::vector<std::string>>(const std::string& host)> resolve;
 };
 

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <future>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -22,13 +23,14 @@ std::vector<std::string> Fixed(std::string_view list) {
   return addresses.ok() ? (*addresses)->Addresses() : std::vector<std::string>{};
 }
 
-// Answers lookups as the test says; each lookup waits for its answer.
-class ScriptedResolver {
+// Answers lookups as the test says; each lookup waits for its answer. Outlives the test while one waits.
+class ScriptedResolver : public std::enable_shared_from_this<ScriptedResolver> {
  public:
   using Answer = StatusOr<std::vector<std::string>>;
 
   DnsOptions Options() {
-    return {.refresh = Milliseconds(1), .resolve = [this](const std::string& host) { return Ask(host); }};
+    return {.refresh = Milliseconds(1),
+            .resolve = [self = shared_from_this()](const std::string& host) { return self->Ask(host); }};
   }
   // Lets the next lookup of `host` end with `answer`.
   void Give(const std::string& host, Answer answer) {
@@ -78,22 +80,22 @@ TEST(DnsAddresses, MalformedEntriesAreNamed) {
 }
 
 TEST(DnsAddresses, NamesAreResolvedAgainAndKeepTheirLastGoodAnswer) {
-  ScriptedResolver resolver;
-  const auto addresses = std::move(DnsAddresses::Create("pool:9,10.0.0.1:1", resolver.Options())).value();
+  const auto resolver = std::make_shared<ScriptedResolver>();
+  const auto addresses = std::move(DnsAddresses::Create("pool:9,10.0.0.1:1", resolver->Options())).value();
   EXPECT_THAT(addresses->Addresses(), ElementsAre("10.0.0.1:1"));  // never blocks
-  resolver.Give("pool", std::vector<std::string>{"10.0.0.3", "10.0.0.2", "fd00::1"});
-  resolver.AwaitAsked("pool");
+  resolver->Give("pool", std::vector<std::string>{"10.0.0.3", "10.0.0.2", "fd00::1"});
+  resolver->AwaitAsked("pool");
   EXPECT_THAT(addresses->Addresses(), ElementsAre("10.0.0.1:1", "10.0.0.2:9", "10.0.0.3:9", "[fd00::1]:9"));
-  resolver.Give("pool", Unavailable("no answer"));
-  resolver.AwaitAsked("pool");
+  resolver->Give("pool", Unavailable("no answer"));
+  resolver->AwaitAsked("pool");
   EXPECT_EQ(addresses->Addresses().size(), 4u);
-  resolver.Give("pool", std::vector<std::string>{});
-  resolver.AwaitAsked("pool");
+  resolver->Give("pool", std::vector<std::string>{});
+  resolver->AwaitAsked("pool");
   EXPECT_EQ(addresses->Addresses().size(), 4u);
-  resolver.Give("pool", std::vector<std::string>{"10.0.0.4"});
-  resolver.AwaitAsked("pool");
+  resolver->Give("pool", std::vector<std::string>{"10.0.0.4"});
+  resolver->AwaitAsked("pool");
   EXPECT_THAT(addresses->Addresses(), ElementsAre("10.0.0.1:1", "10.0.0.4:9"));
-  resolver.Give("pool", Unavailable("the end"));
+  resolver->Give("pool", Unavailable("the end"));  // for the lookup that waits
 }
 
 TEST(DnsAddresses, DestructionDoesNotWaitForAResolverThatHangs) {
