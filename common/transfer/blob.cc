@@ -100,7 +100,7 @@ std::string_view BlobReader::Bytes() { return Take(ReadLittle(Take(4))); }
 TransportId BlobReader::Id() {
   TransportId id{};
   const std::string_view bytes = Take(id.size());
-  std::memcpy(id.data(), bytes.data(), bytes.size());
+  if (bytes.size() == id.size()) std::memcpy(id.data(), bytes.data(), bytes.size());
   return id;
 }
 
