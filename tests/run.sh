@@ -29,7 +29,7 @@ if [ ! -e $venv/.complete ]; then
     echo "tests: no Python packages ($venv/pip.log); the tests that need them are skipped" >&2
   fi
 fi
-MILLRACE_MODEL=$(deploy/fetch-model.sh) || MILLRACE_MODEL=
-export MILLRACE_MODEL
+MILLRACE_TEST_MODEL=$(deploy/fetch-model.sh) || MILLRACE_TEST_MODEL=
+export MILLRACE_TEST_MODEL
 
 ctest --test-dir build --output-on-failure -j "$(nproc)" "$@"

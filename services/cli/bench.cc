@@ -26,7 +26,7 @@ struct BenchConfig {
   void Describe(config::Schema& schema) {
     schema.Add("url", &url, {.help = "http://host:port of a gateway; empty = the local cluster's"});
     schema.Add("name", &name, {.help = "name of the local cluster"});
-    schema.Add("model", &model, {.help = "model to load; empty = the first that the gateway lists"});
+    schema.Add("served-model-name", &model, {.help = "model to load; empty = the first that the gateway lists"});
     schema.Add("api-key-file", &api_key_file, {.help = "file whose first line is the API key"});
     schema.Add("requests", &load.requests, {.help = "how many requests", .min = 1, .max = 1e6});
     schema.Add("concurrency", &concurrency, {.help = "closed loop: requests in flight", .min = 1, .max = 1024});

@@ -30,7 +30,7 @@ struct ChatConfig {
   void Describe(config::Schema& schema) {
     schema.Add("url", &url, {.help = "http://host:port of a gateway; empty = the local cluster's"});
     schema.Add("name", &name, {.help = "name of the local cluster"});
-    schema.Add("model", &model, {.help = "model to talk to; empty = the first that the gateway lists"});
+    schema.Add("served-model-name", &model, {.help = "model to talk to; empty = the first that the gateway lists"});
     schema.Add("api-key-file", &api_key_file, {.help = "file whose first line is the API key"});
     schema.Add("system", &system, {.help = "system message that the conversation begins with"});
     schema.Add("once", &once, {.help = "ask this, print the answer and end"});

@@ -20,6 +20,9 @@ class FaultTest(harness.ClusterTest):
         super().setUpClass()
         cls.oracles = [harness.generate(r) for r in requests()]
 
+    def reentries(self):
+        return self.cluster.metric("gateway", "millrace_gateway_reentries_total")
+
     def under_streams(self, fault):
         """Runs `fault` when half of the streams have begun to answer and none could be over; every stream must be exact."""
         streams = [harness.Stream(self.cluster, request) for request in requests()]

@@ -20,15 +20,14 @@ import urllib.request
 BUILD = pathlib.Path(os.environ.get("MILLRACE_BUILD_DIR", "build"))
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 MILLRACE = BUILD / "bin" / "millrace"
-MODEL = os.environ.get("MILLRACE_MODEL") or os.path.join(
+MODEL = os.environ.get("MILLRACE_TEST_MODEL") or os.path.join(
     os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "millrace/models/smollm2-135m-instruct.gguf")
 
 # Gauges that are 0 when no request is under way, by role.
 LEAK_GAUGES = {
     "prefill": ["millrace_prefill_sessions", "millrace_prefill_waiting_requests", "millrace_prefill_held_blocks",
                 "millrace_prefill_handoffs"],
-    "decode": ["millrace_decode_sessions", "millrace_decode_reservations", "millrace_decode_held_blocks",
-               "millrace_decode_links"],
+    "decode": ["millrace_decode_sessions", "millrace_decode_reservations", "millrace_decode_held_blocks"],
     "store": ["millrace_store_leases", "millrace_store_pinned_buffers", "millrace_store_puts_in_flight"],
     "prefill-balancer": ["millrace_balancer_waiting_picks"],
     "decode-balancer": ["millrace_balancer_waiting_picks"],
@@ -167,7 +166,7 @@ class Cluster:
         poll(lambda: self.get_status("/readyz", self.process("gateway-0")["ports"]["admin"]) == 200, seconds,
              "the gateway is ready", 0.2)
 
-    def log_tail(self, name, lines=30):
+    def log_tail(self, name, lines=15):
         path = pathlib.Path(self.root) / "millrace" / "test" / "logs" / f"{name}.log"
         return "\n".join(path.read_text(errors="replace").splitlines()[-lines:]) if path.exists() else ""
 

@@ -8,7 +8,10 @@ import harness
 class KillTest(faults.FaultTest):
     def check(self, role):
         victim = self.cluster.processes(role)[0]
+        before = self.reentries()
         self.under_streams(lambda: self.cluster.signal(victim["name"], signal.SIGKILL))
+        if role == "decode":
+            self.assertGreater(self.reentries(), before, "streams were in the middle")
 
         def rejoined():
             now = self.cluster.process(victim["name"])

@@ -72,7 +72,8 @@ class StartTest(unittest.TestCase):
         self.assertIn("/nowhere/model.gguf", done.stderr)
 
     def test_broken_models(self):
-        whole = open(harness.MODEL, "rb").read(2_000_000)
+        with open(harness.MODEL, "rb") as file:
+            whole = file.read(2_000_000)
         for content in (b"", b"no gguf at all" * 100, whole):
             with tempfile.NamedTemporaryFile(suffix=".gguf") as file:
                 file.write(content)
@@ -101,7 +102,8 @@ class StartTest(unittest.TestCase):
         for line in up.stdout:
             if line.startswith("ready:"):
                 break
-        state = json.load(open(f"{root}/millrace/default/state.json"))
+        with open(f"{root}/millrace/default/state.json") as file:
+            state = json.load(file)
         pids = [p["process"]["pid"] for p in state["processes"]]
         self.assertEqual(len(pids), 6)
         up.send_signal(signal.SIGINT)

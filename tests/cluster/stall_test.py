@@ -8,8 +8,11 @@ import harness
 class StallTest(faults.FaultTest):
     def check(self, role):
         victim = self.cluster.processes(role)[0]
+        before = self.reentries()
         try:
             self.under_streams(lambda: self.cluster.signal(victim["name"], signal.SIGSTOP))
+            if role == "decode":
+                self.assertGreater(self.reentries(), before, "streams were in the middle")
         finally:
             self.cluster.signal(victim["name"], signal.SIGCONT)
         self.cluster.wait_ready()
