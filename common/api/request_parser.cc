@@ -72,7 +72,8 @@ StatusOr<Message> ReadMessage(const Json& value, const std::string& path) {
   std::optional<std::string> role =
       fields.Choice("role", {"system", "developer", "user", "assistant", "tool", "function"});
   if (fields.ok() && !role) fields.FailMissing("role");
-  if (role) message.role = *role;
+  // Most templates know no developer, and drop what they don't know.
+  if (role) message.role = *role == "developer" ? "system" : *role;
   if (message.role == "tool" || message.role == "function") fields.FailUnsupported("role", "tools are not supported");
   if (const Json* calls = fields.Find("tool_calls")) {
     if (calls->array() == nullptr) {

@@ -1,6 +1,6 @@
 #pragma once
 // Bodies of POST /v1/chat/completions and POST /v1/completions to requests. What is known but not supported is refused
-// with the field's name; what nobody knows is ignored; null is absent.
+// with the field's name; what nobody knows is ignored; null is absent; a developer message is a system message.
 
 #include <string_view>
 

@@ -72,7 +72,7 @@ class ByteRecipe final : public recipe::ModelRecipe {
   StatusOr<std::vector<TokenId>> RenderChat(const recipe::Conversation& conversation) const override {
     std::string text;
     for (const auto& message : conversation.messages) {
-      if (message.role == "developer") return InvalidArgument("the template knows no developer");
+      if (message.name == "nobody") return InvalidArgument("the template knows no such name");
       text += message.role + ":";
       for (const auto& part : message.content.value_or(std::vector<std::string>{})) text += part;
       text += "\n";

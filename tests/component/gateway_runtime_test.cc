@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/recipe/utf8.h"
 #include "tests/component/gateway_fakes.h"
 #include "tests/support/virtual_time.h"
 
@@ -193,6 +194,56 @@ TEST_F(GatewayRuntimeTest, HeldBackTextComesAtTheEnd) {
   Send(request);
   ASSERT_TRUE(RunToEnd());
   EXPECT_EQ(sink_.text, "fizz");
+}
+
+TEST_F(GatewayRuntimeTest, StopStringOfManyBytesIsFoundAcrossIds) {
+  world_.oracle.text = "hi \xF0\x9F\x99\x82 there";
+  Start();
+  auto request = Request(50);
+  request.stop = {"\xF0\x9F\x99\x82"};
+  Send(request);
+  ASSERT_TRUE(RunToEnd());
+  ExpectFinished(7, FinishReason::kStop);
+  EXPECT_EQ(sink_.text, "hi ");
+}
+
+TEST_F(GatewayRuntimeTest, OfTwoStopStringsTheEarlierEndWins) {
+  world_.oracle.text = "xabc";
+  Start();
+  auto request = Request(50);
+  request.stop = {"abc", "ab"};
+  Send(request);
+  ASSERT_TRUE(RunToEnd());
+  EXPECT_EQ(sink_.text, "x");
+  EXPECT_EQ(sink_.ids.size(), 3u);
+}
+
+TEST_F(GatewayRuntimeTest, CharactersOfManyIdsComeWhole) {
+  world_.oracle.text = "a\xE6\xBC\xA2\xF0\x9F\x99\x82z";
+  Start();
+  sink_.on_delta = [this] { EXPECT_TRUE(recipe::IsValidUtf8(sink_.text)) << sink_.text; };
+  Send(Request(50));
+  ASSERT_TRUE(RunToEnd());
+  EXPECT_EQ(sink_.text, world_.oracle.text);
+}
+
+TEST_F(GatewayRuntimeTest, CutCharacterIsTheSameInStreamAndWhole) {
+  world_.oracle.text = "a\xF0\x9F\x99\x82";
+  Start();
+  Send(Request(3));
+  ASSERT_TRUE(RunToEnd());
+  ExpectFinished(3);
+  EXPECT_EQ(sink_.text, "a\xEF\xBF\xBD");  // as decoding all ids at once has it
+}
+
+TEST_F(GatewayRuntimeTest, PromptsThatEndInsideACharacterLeaveNothing) {
+  world_.oracle.text = "next";
+  Start();
+  auto request = Request(50);
+  request.prompt = std::vector<request::TokenId>{'a', 0xF0, 0x9F};
+  Send(request);
+  ASSERT_TRUE(RunToEnd());
+  EXPECT_EQ(sink_.text, "next");
 }
 
 TEST_F(GatewayRuntimeTest, WithoutMaxTokensToTheEndOfTheContext) {
@@ -401,7 +452,7 @@ TEST_F(GatewayRuntimeTest, BadPromptsNameTheField) {
   cases[2].second = "stop_token_ids";
   cases[3].first.sampling.logit_bias = {{99999, 1.0f}};
   cases[3].second = "logit_bias";
-  cases[4].first.prompt = recipe::Conversation{{{"developer", std::vector<std::string>{"x"}, ""}}};
+  cases[4].first.prompt = recipe::Conversation{{{"user", std::vector<std::string>{"x"}, "nobody"}}};
   cases[4].second = "messages";
   cases[5].first.model = "another";
   cases[5].second = "model";

@@ -97,6 +97,11 @@ TEST(RequestParser, LenientChoices) {
     [{"type":"text","text":"a"},{"type":"text","text":"b"}]},{"role":"assistant","content":""}])"));
 }
 
+TEST(RequestParser, DeveloperMessagesAreSystemMessages) {
+  ApiRequest r = MustParse(Endpoint::kChat, Messages(R"([{"role":"developer","content":"s"}])"));
+  EXPECT_EQ(std::get<recipe::Conversation>(r.completion.prompt).messages[0].role, "system");
+}
+
 struct Refusal {
   Endpoint endpoint;
   std::string body;
