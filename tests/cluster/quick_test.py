@@ -3,6 +3,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -46,6 +47,13 @@ class QuickTest(harness.ClusterTest):
         self.assertEqual(report["output_tokens"], 24)
         self.assertEqual(report["prompt_tokens"], 600)
         self.assertGreater(report["ttft_s"]["p50"], 0)
+
+    def test_the_official_client_streams_from_it(self):
+        done = subprocess.run([sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "openai_client_test.py")],
+                              env={**os.environ, "MILLRACE_API_URL": self.cluster.endpoint}, capture_output=True, text=True, timeout=200)
+        if done.returncode == 77:
+            self.skipTest("the openai package is not installed")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_logs_are_there(self):
         done = self.cluster.run("logs", "gateway", "--name", "test")
