@@ -351,7 +351,7 @@ Status RocksdbTier::MakeRoom(uint64_t bytes, int64_t now) {
     if (!plan.has_value()) {
       return NoSpace("store " + options_.path +
                      " is full of blocks within their retention guarantee: give it more --capacity "
-                     "or a shorter --guarantee");
+                     "or a shorter --guarantee-hours");
     }
     MR_RETURN_IF_ERROR(Reclaim(*plan, now));
   }
