@@ -29,6 +29,10 @@ StatusOr<std::unique_ptr<WorkerParts>> WorkerParts::Open(const WorkerConfig& con
 }
 
 Status WorkerParts::Load(shell::Process& process) {
+  transfer::TransportOptions transport;
+  transport.lanes = config_.transport_lanes;
+  transport.devices = config_.transport_devices;
+  MR_ASSIGN_OR_RETURN(transport_, transfer::MakeTransport(config_.transport, transport));
   engine::CpuOptions options;
   options.model_path = config_.model;
   options.threads = config_.threads;
@@ -38,13 +42,15 @@ Status WorkerParts::Load(shell::Process& process) {
   options.progress = [&process](uint64_t done, uint64_t total) {
     process.SetPhase("packing weights " + std::to_string(total == 0 ? 100 : 100 * done / total) + " %");
   };
+  options.allocate_kv = [this](uint64_t bytes) -> StatusOr<std::span<std::byte>> {
+    auto memory = transport_->Allocate(bytes);
+    if (!memory.ok()) return memory.status().Annotate("KV memory (--kv-memory)");
+    kv_memory_ = *std::move(memory);
+    return kv_memory_->bytes().first(bytes);
+  };
   auto backend = engine::OpenCpuBackend(options);
   if (!backend.ok()) return backend.status().Annotate("model " + config_.model + " (--model)");
   backend_ = *std::move(backend);
-  transfer::TransportOptions transport;
-  transport.lanes = config_.transport_lanes;
-  transport.devices = config_.transport_devices;
-  MR_ASSIGN_OR_RETURN(transport_, transfer::MakeTransport(config_.transport, transport));
   MR_ASSIGN_OR_RETURN(region_, transport_->Register(backend_->kv_memory()));
   Log(LogLevel::kInfo, "model_loaded",
       {{"model", config_.ModelName()},

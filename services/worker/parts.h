@@ -56,8 +56,9 @@ class WorkerParts {
   const WorkerConfig config_;
   MetricRegistry& metrics_;
   ScopedExecutor control_;
-  std::unique_ptr<engine::Backend> backend_;
   std::unique_ptr<transfer::Transport> transport_;
+  std::unique_ptr<transfer::Memory> kv_memory_;  // the backend's
+  std::unique_ptr<engine::Backend> backend_;
   std::unique_ptr<transfer::Region> region_;
   EventLoop engine_{"engine"};
   EventLoop checksum_{"checksum"};
