@@ -5,6 +5,7 @@
 
 #include <cstdio>
 
+#include "common/base/random.h"
 #include "tests/support/test_model.h"
 #include "tests/unit/recipe/json_values.h"
 
@@ -85,6 +86,126 @@ TEST(ChatTemplate, RealTemplatesEqualJinja2) {
     ++count;
   }
   std::printf("%d goldens run\n", count);
+}
+
+std::vector<Segment> Segments(const std::string& source, const Conversation& conversation) {
+  const auto compiled = ChatTemplate::Compile(source);
+  EXPECT_TRUE(compiled.ok()) << compiled.status().ToString();
+  const auto segments = (*compiled)->Render(ConversationVariables(conversation), kNow);
+  EXPECT_TRUE(segments.ok()) << segments.status().ToString();
+  return segments.ok() ? *segments : std::vector<Segment>();
+}
+
+TEST(ChatTemplate, ContentKeepsItsMarkThroughEveryOperation) {
+  const Conversation chat = {.messages = {{.role = "user", .content = {{" <x>,b "}}, .name = "bob"}}};
+  const std::string role_and_name = "{{ messages[0].role ~ messages[0].name }}";
+  EXPECT_EQ(Segments(role_and_name, chat), (std::vector<Segment>{{"user", false}, {"bob", true}}));
+  for (const char* operation : {"m",
+                                "m|trim",
+                                "m.strip()",
+                                "m|upper",
+                                "m.replace('b', 'c')",
+                                "m.split(',')[0]",
+                                "m[1:4]",
+                                "m|tojson",
+                                "[m]|join",
+                                "'%s' % m",
+                                "'{}'.format(m)",
+                                "m|string",
+                                "m|e",
+                                "m|title",
+                                "(m ~ '')|list|join",
+                                "m|indent",
+                                "{'a': m}|tojson",
+                                "[m]|string",
+                                "m|reverse",
+                                "m|truncate(3, true, '', 0)",
+                                "m.partition(',')[0]"}) {
+    const std::string source = std::string("{% set m = messages[0].content %}[{{ ") + operation + " }}]";
+    std::string content;
+    for (const Segment& segment : Segments(source, chat)) {
+      if (segment.is_content) content += segment.text;
+    }
+    // All that came from the user is marked: no bracket and no letter of it is literal.
+    EXPECT_THAT(content,
+                testing::AnyOf(HasSubstr("<x"), HasSubstr("<X"), HasSubstr("lt;x"), HasSubstr("x<"), HasSubstr(">x<")))
+        << operation;
+  }
+}
+
+TEST(ChatTemplate, PartsAreJoined) {
+  const Conversation chat = {.messages = {{.role = "user", .content = {{"a", "b"}}, .name = ""},
+                                          {.role = "assistant", .content = std::nullopt, .name = ""}}};
+  EXPECT_EQ(Joined(Segments("{{ messages[0].content }}|{{ messages[1].content is none }}", chat)), "ab|True");
+}
+
+// None of these may hang, exhaust memory or overflow the stack.
+TEST(ChatTemplate, HostileTemplatesEnd) {
+  const std::string deep(20000, '(');
+  std::string chain = "{{ 1";
+  for (int i = 0; i < 20000; ++i) chain += "+1";
+  std::string attributes = "{{ a";
+  for (int i = 0; i < 20000; ++i) attributes += ".a";
+  std::string blocks;
+  for (int i = 0; i < 20000; ++i) blocks += "{% if 1 %}";
+  const std::string sources[] = {
+      "{{ " + deep,
+      chain + " }}",
+      attributes + " }}",
+      blocks,
+      "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+      "{% for a in range(99999) %}{% for b in range(99999) %}{{ a }}{% endfor %}{% endfor %}",
+      "{% set ns = namespace(s='x') %}{% for i in range(100) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ ns.s }}",
+      "{{ 'x' * 999999999999 }}",
+      "{{ [1] * 999999999999 }}",
+      "{{ 'x'|center(999999999999) }}{{ '%99999999d' % 1 }}{{ 'x'|indent(99999999999) }}",
+      "{% set ns = namespace(l=[]) %}{% for i in range(99999) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}",
+      "{% set ns = namespace(l=[1]) %}{% for i in range(99) %}{% set ns.l = ns.l + ns.l %}{% endfor %}",
+      "{% set ns = namespace() %}{% for i in range(99999) %}{% set n = namespace(p=ns.p) %}{% set ns.p = n %}{% endfor "
+      "%}",
+      "{% set ns = namespace() %}{% set ns.me = ns %}{% set ns.all = [ns, ns.me] %}{{ ns.all|length }}",
+      "{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}",
+      "{% for i in [1] %}{{ loop.changed(loop) }}{% endfor %}",
+      "{% set ns = namespace(x=1) %}{% for i in range(99999) %}{% set ns.x = [ns.x].count %}{% endfor %}",
+      "{{ 9223372036854775807 + 1 }}",
+      "{{ -9223372036854775807 - 2 }}",
+      "{{ 10 ** 100 }}",
+      "{{ (2 ** 62) // -1 }}{{ (-9223372036854775807 - 1) // -1 }}",
+      "{{ range(-9223372036854775807, 9223372036854775807, 9223372036854775807)|list }}",
+      "{{ 'abc'[::9223372036854775807] }}{{ 'abc'[9223372036854775807:-9223372036854775807:-1] }}",
+      "{{ '{'|from_json }}",
+      "{% raw %}",
+      "{{ '",
+      "{# ",
+      "{% set",
+  };
+  for (const std::string& source : sources) {
+    SCOPED_TRACE(source.substr(0, 80));
+    const auto result = RenderText(source, OrderedJson::object());
+    EXPECT_TRUE(result.ok() || !result.status().message().empty());
+  }
+}
+
+// Any source either parses or fails with a message.
+TEST(ChatTemplate, DamagedTemplatesNeverCrash) {
+  const OrderedJson vectors = ReadJson(test::SourceDir() + "/tests/golden/data/jinja_micro_vectors.json");
+  Rng rng(11);
+  for (const auto& v : vectors["vectors"]) {
+    for (int round = 0; round < 20; ++round) {
+      std::string source = v["template"];
+      if (source.empty()) continue;
+      static constexpr std::string_view kParts[] = {"{%", "%}", "{{", "}}", "(",  ")", "[",
+                                                    "'",  "|",  "-",  ":",  "if", "\\"};
+      const size_t at = rng.Below(source.size());
+      if (rng.Below(2) == 0) {
+        source.erase(at, 1 + rng.Below(3));
+      } else {
+        source.insert(at, kParts[rng.Below(std::size(kParts))]);
+      }
+      const auto result = RenderText(source, v["context"]);
+      EXPECT_TRUE(result.ok() || !result.status().message().empty()) << source;
+    }
+  }
 }
 
 }  // namespace
