@@ -138,7 +138,8 @@ StatusOr<std::unique_ptr<ProcessPeer>> ProcessPeer::Spawn(const TransportDescrip
   int from[2];
   if (pipe2(to, O_CLOEXEC) != 0) return ErrnoStatus(errno, "pipe2");
   if (pipe2(from, O_CLOEXEC) != 0) return ErrnoStatus(errno, "pipe2");
-  const std::string program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "transport_peer";
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  const std::string program = folder.parent_path() / "tests" / "transport_peer";
   std::string name(kind.name);
   std::string lanes = options.lanes;
   std::string devices = options.devices;
