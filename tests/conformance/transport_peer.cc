@@ -133,7 +133,7 @@ void LocalPeer::Signal(PeerSignal signal) {
 pid_t LocalPeer::pid() const { return getpid(); }
 
 StatusOr<std::unique_ptr<ProcessPeer>> ProcessPeer::Spawn(const TransportDescriptor& kind,
-                                                          const TransportOptions& options) {
+                                                          const TransportOptions& options, bool own_ipc) {
   int to[2];
   int from[2];
   if (pipe2(to, O_CLOEXEC) != 0) return ErrnoStatus(errno, "pipe2");
@@ -143,7 +143,12 @@ StatusOr<std::unique_ptr<ProcessPeer>> ProcessPeer::Spawn(const TransportDescrip
   std::string name(kind.name);
   std::string lanes = options.lanes;
   std::string devices = options.devices;
-  char* const arguments[] = {const_cast<char*>(program.c_str()), name.data(), lanes.data(), devices.data(), nullptr};
+  char* const arguments[] = {const_cast<char*>(program.c_str()),
+                             name.data(),
+                             lanes.data(),
+                             devices.data(),
+                             const_cast<char*>(own_ipc ? "own-ipc" : "shared-ipc"),
+                             nullptr};
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, to[0], 0);
@@ -237,7 +242,7 @@ void ProcessPeer::Signal(PeerSignal signal) {
 
 StatusOr<std::unique_ptr<TestPeer>> MakePeer(const TransportDescriptor& kind, const TransportOptions& options) {
   if (kind.signal_peer == nullptr) {
-    MR_ASSIGN_OR_RETURN(std::unique_ptr<ProcessPeer> peer, ProcessPeer::Spawn(kind, options));
+    MR_ASSIGN_OR_RETURN(std::unique_ptr<ProcessPeer> peer, ProcessPeer::Spawn(kind, options, false));
     return std::unique_ptr<TestPeer>(std::move(peer));
   }
   MR_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, kind.make(options));

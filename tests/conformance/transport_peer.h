@@ -68,7 +68,9 @@ class LocalPeer final : public TestPeer {
 // In a process of its own.
 class ProcessPeer final : public TestPeer {
  public:
-  static StatusOr<std::unique_ptr<ProcessPeer>> Spawn(const TransportDescriptor& kind, const TransportOptions& options);
+  // `own_ipc`: in an IPC namespace of its own, as a pod has; kUnavailable where this user may not make one.
+  static StatusOr<std::unique_ptr<ProcessPeer>> Spawn(const TransportDescriptor& kind, const TransportOptions& options,
+                                                      bool own_ipc);
   ~ProcessPeer() override;
   const std::string& address() const override { return address_; }
   StatusOr<PeerRegion> AddRegion(size_t size, uint64_t seed, bool allocated) override;

@@ -1,5 +1,7 @@
-// transport_peer NAME LANES DEVICES: a peer for transport tests. One command a line on stdin, one answer a line on
-// stdout, "ok WORDS" or "CODE message". Ends with stdin.
+// transport_peer NAME LANES DEVICES own-ipc|shared-ipc: a peer for transport tests. One command a line on stdin, one
+// answer a line on stdout, "ok WORDS" or "CODE message". Ends with stdin.
+#include <sched.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstdio>
@@ -8,6 +10,7 @@
 #include <mutex>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/conformance/transport_peer.h"
@@ -96,10 +99,11 @@ class Commands {
 };
 
 int Main(int argc, char** argv) {
-  if (argc != 4) {
-    std::fprintf(stderr, "usage: transport_peer NAME LANES DEVICES\n");
+  if (argc != 5) {
+    std::fprintf(stderr, "usage: transport_peer NAME LANES DEVICES own-ipc|shared-ipc\n");
     return 2;
   }
+  if (std::string_view(argv[4]) == "own-ipc" && unshare(CLONE_NEWIPC) != 0) return 3;
   for (const TransportDescriptor* kind : All()) {
     if (kind->name != argv[1]) continue;
     StatusOr<std::unique_ptr<Transport>> transport = kind->make({.lanes = argv[2], .devices = argv[3]});

@@ -575,6 +575,26 @@ TEST_P(TransportSuite, TellsWhatWasNegotiated) {
   }
 }
 
+// As two pods of one machine: what can't be mapped is read over the network.
+TEST_P(TransportSuite, APeerInAnotherIpcNamespaceIsReadOverTheNetwork) {
+  if (GetParam().descriptor->signal_peer != nullptr) return;  // within one process there is one namespace
+  auto apart = ProcessPeer::Spawn(*GetParam().descriptor, Options(), true);
+  if (!apart.ok()) return;  // this user may not make namespaces
+  peer_ = *std::move(apart);
+  auto region = peer_->AddRegion(1 << 20, 26, true);
+  ASSERT_TRUE(region.ok()) << region.status().ToString();
+  std::unique_ptr<Link> link = ConnectTo(*peer_);
+  auto remote = link->Import(region->descriptor);
+  if (!remote.ok()) {  // no network lane in this variant
+    EXPECT_EQ(remote.status().code(), Code::kUnavailable) << remote.status().ToString();
+    return;
+  }
+  std::vector<std::byte> bytes(1 << 20);
+  ASSERT_TRUE(GetAndWait(*link, *remote, 0, bytes).ok());
+  EXPECT_EQ(PatternEnd(bytes, 26), bytes.size());
+  EXPECT_EQ(link->info().error_mode, "peer");
+}
+
 TEST_P(TransportSuite, AnIdleTransportUsesNoCpu) {
   const PeerRegion region = Region(4096, 23);
   std::unique_ptr<Link> link = ConnectTo(*peer_);

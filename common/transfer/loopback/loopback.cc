@@ -315,6 +315,7 @@ StatusOr<std::unique_ptr<Transport>> MakeLoopbackTransport(const TransportOption
     return InvalidArgument("loopback: unknown lanes '" + options.lanes + "'; it has 'memory' only").WithParam("lanes");
   }
   if (!options.devices.empty()) return InvalidArgument("loopback: it has no devices to choose").WithParam("devices");
+  if (options.max_pending == 0) return InvalidArgument("loopback: max_pending is 0").WithParam("max_pending");
   return std::unique_ptr<Transport>(std::make_unique<LoopbackTransport>(options));
 }
 
