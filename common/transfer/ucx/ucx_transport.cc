@@ -49,7 +49,7 @@ StatusOr<Lanes> ParseLanes(std::string_view text) {
           .WithParam("lanes");
     }
     const bool all = word == "all";
-    // UCX can also copy within a machine by CMA; before 1.19 it aborts the reader's process when the owner is gone.
+    // Not CMA: UCX 1.18 aborts the reader's process when the owner is gone (docs/design/kv-transport.md).
     if (word == "self" || word == "cma" || word == "knem" || word == "xpmem") continue;
     const bool shm = word == "shm" || word == "sm" || word == "mm";
     if (all || shm || word == "sysv") AddUnique(lanes.shared, "sysv");
