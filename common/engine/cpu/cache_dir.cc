@@ -1,6 +1,8 @@
 #include "common/engine/cpu/cache_dir.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +18,7 @@ namespace millrace::engine::cpu {
 namespace {
 
 constexpr size_t kWriteBytes = size_t{16} << 20;
+constexpr char kTemporary[] = ".tmp";
 
 // Makes `dir` and its parents, private to the user.
 Status MakeDirs(const std::string& dir) {
@@ -36,6 +39,20 @@ Status WriteAll(int fd, std::span<const std::byte> bytes, const std::string& pat
   return OkStatus();
 }
 
+// Removes temporary files of `path` that a process left when it died: a living writer holds a lock on its own.
+void RemoveAbandoned(const std::string& dir, const std::string& name) {
+  DIR* entries = opendir(dir.c_str());
+  if (entries == nullptr) return;
+  while (const dirent* entry = readdir(entries)) {
+    const std::string found = entry->d_name;
+    if (!found.starts_with(name + ".") || !found.ends_with(kTemporary)) continue;
+    const std::string path = dir + "/" + found;
+    const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (file.valid() && flock(file.get(), LOCK_EX | LOCK_NB) == 0) unlink(path.c_str());
+  }
+  closedir(entries);
+}
+
 }  // namespace
 
 std::string DefaultCacheDir() {
@@ -50,10 +67,12 @@ Status WriteCacheFile(const std::string& dir, const std::string& name,
                       std::span<const std::span<const std::byte>> pieces) {
   MR_RETURN_IF_ERROR(MakeDirs(dir));
   const std::string path = dir + "/" + name;
-  const std::string temporary = path + "." + std::to_string(RandomSeed()) + ".tmp";
+  RemoveAbandoned(dir, name);
+  const std::string temporary = path + "." + std::to_string(RandomSeed()) + kTemporary;
   const Descriptor file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!file.valid()) return ErrnoStatus(errno, "creating " + temporary);
   Status status;
+  if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) status = ErrnoStatus(errno, "locking " + temporary);
   for (std::span<const std::byte> piece : pieces) {
     if (status.ok()) status = WriteAll(file.get(), piece, temporary);
   }

@@ -109,6 +109,7 @@ StatusOr<Weights> LoadWeights(const model::GgufFile& file, std::span<const std::
       Log(LogLevel::kWarning, "packed_weights_rebuilt", {{"reason", mapped.status().message()}});
     }
   }
+  Log(LogLevel::kInfo, "packing_weights", {{"model", file.path()}, {"bytes", index.bytes}});
   MR_ASSIGN_OR_RETURN(Memory memory, Memory::Allocate(index.bytes));
   MR_RETURN_IF_ERROR(PackTensors(file, index, memory.data(), options.progress));
   if (!options.cache_dir.empty()) {

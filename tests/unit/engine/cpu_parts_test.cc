@@ -135,6 +135,14 @@ TEST_F(WeightCacheTest, ShortOrLongFileIsRebuilt) {
   }
 }
 
+TEST_F(WeightCacheTest, TemporaryFilesOfDeadProcessesAreRemoved) {
+  std::ofstream(dir_ + "/digest.v1.weights.123.tmp") << "half";
+  std::ofstream(dir_ + "/other.456.tmp") << "not ours";
+  EXPECT_EQ(PackedDuringLoad(dir_), 1);
+  EXPECT_FALSE(fs::exists(dir_ + "/digest.v1.weights.123.tmp"));
+  EXPECT_TRUE(fs::exists(dir_ + "/other.456.tmp"));
+}
+
 TEST_F(WeightCacheTest, UnwritableFolderMeansPrivateMemory) {
   std::ofstream(dir_ + "/file") << "in the way";
   EXPECT_EQ(PackedDuringLoad(dir_ + "/file/cache"), 1);
