@@ -14,11 +14,11 @@ TIMEOUT_S = 120
 
 
 class Target:
-    def __init__(self, fault="none"):
+    def __init__(self, fault=None):  # with a fault: always a stub
         self.process = None
-        self.is_stub = fault != "none" or "MILLRACE_API_URL" not in os.environ
+        self.is_stub = fault is not None or "MILLRACE_API_URL" not in os.environ
         if self.is_stub:
-            self.process = subprocess.Popen([BUILD / "tests" / "stub_gateway", "--fault", fault], stdin=subprocess.PIPE,
+            self.process = subprocess.Popen([BUILD / "tests" / "stub_gateway", "--fault", fault or "none"], stdin=subprocess.PIPE,
                                             stdout=subprocess.PIPE)
             started = json.loads(self.process.stdout.readline())
             self.url, self.key = started["url"], started["key"]

@@ -101,6 +101,9 @@ int Main(int argc, char** argv) {
     stub = std::make_unique<StubGateway>(control);
     stub->Fault(fault);
   });
+  // The balancers' first word takes a few turns of the loop.
+  bool ready = false;
+  for (int turn = 0; turn < 10'000 && !ready; ++turn) RunOn(control, [&] { ready = stub->gateway->Ready(); });
   http::ServerOptions options;
   options.render_error = api::RenderHttpError;
   options.header_timeout = Seconds(2);
