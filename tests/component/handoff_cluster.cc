@@ -11,7 +11,10 @@ namespace millrace::component {
 HandoffCluster::HandoffCluster(HandoffClusterOptions options)
     : options_(std::move(options)), time_(options_.seed), gateway_(time_.Add("gateway")), fabric_(time_.Add("fabric")) {
   SetLogSink([](LogLevel, std::string_view, const LogField*, size_t) {}, LogLevel::kError);  // faults are many here
-  network_.Serve<peer::PickProtocol>("balancer", time_.Add("balancer"), balancer_);
+  support::VirtualExecutor& balancers = time_.Add("balancers");
+  for (const char* address : {"balancer-0", "balancer-1"}) {
+    network_.Serve<peer::PickProtocol>(address, balancers, balancer_);
+  }
   if (options_.store) StartStore();
   for (size_t i = 0; i < options_.decode_workers; ++i) StartDecode(i);
   for (size_t i = 0; i < options_.prefill_workers; ++i) StartPrefill(i);

@@ -1,6 +1,6 @@
 #pragma once
-// Prefill and decode workers, a decode balancer and a gateway's dialers in one virtual time: every "process" has its
-// own executors, backend, transport and metrics.
+// Prefill and decode workers, a decode balancer with two addresses ("balancer-0", "balancer-1") and a gateway's dialers
+// in one virtual time: every "process" has its own executors, backend, transport and metrics.
 
 #include <functional>
 #include <memory>
@@ -114,7 +114,7 @@ class HandoffCluster {
   support::LocalNetwork network_;
   support::LocalFabric fabric_;
   TestBalancer balancer_;
-  peer::StaticAddresses balancer_addresses_{{"balancer"}};
+  peer::StaticAddresses balancer_addresses_{{"balancer-0", "balancer-1"}};
   peer::StaticAddresses store_addresses_{{"store"}};
   std::vector<Worker> prefill_known_;
   std::unique_ptr<TestStore> store_;

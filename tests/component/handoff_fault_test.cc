@@ -115,6 +115,20 @@ TEST_F(HandoffFaultTest, ConnectionBetweenPrefillAndDecodeThatGoesDead) {
   EXPECT_GT(outcome.untouched, 5u);
 }
 
+TEST_F(HandoffFaultTest, KilledBalancerReplicaIsNotNoticed) {
+  for (const char* address : {"balancer-0", "balancer-1"}) {
+    const Outcome outcome =
+        AtEveryPoint([&](HandoffCluster& cluster, TestRequest&) { cluster.network().Kill(address); });
+    EXPECT_EQ(outcome.retried, 0u);
+  }
+}
+
+TEST_F(HandoffFaultTest, StalledBalancerReplicaIsNotNoticed) {
+  const Outcome outcome =
+      AtEveryPoint([](HandoffCluster& cluster, TestRequest&) { cluster.network().Stall("balancer-0"); });
+  EXPECT_EQ(outcome.retried, 0u);
+}
+
 TEST_F(HandoffFaultTest, GetsThatHangWhileTheControlPlaneLives) {
   AtEveryPoint([](HandoffCluster& cluster, TestRequest&) { cluster.fabric().Hold("prefill-0"); },
                [](HandoffCluster& cluster, TestRequest&) { cluster.fabric().Release("prefill-0"); });

@@ -69,7 +69,8 @@ TEST(HandoffTest, ResumedRequestContinuesWithTheTokensItWouldHaveHad) {
 
 TEST(HandoffTest, OneTokenAnswerNeedsNoDecodeWorker) {
   HandoffCluster cluster({});
-  cluster.network().Kill("balancer");
+  cluster.network().Kill("balancer-0");
+  cluster.network().Kill("balancer-1");
   const request::Generation generation = MakeGeneration(100, 1);
   const auto request = cluster.Request(generation);
   ASSERT_TRUE(cluster.RunAll({request.get()}));
