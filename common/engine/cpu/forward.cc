@@ -30,9 +30,9 @@ Forward::Forward(const ForwardParts& parts) : parts_(parts), config_(parts.model
 Status Forward::ReserveRows(Rows& rows, uint32_t capacity) const {
   const uint64_t value_bytes = RoundUp(capacity * rows.pitch * sizeof(float), 64);
   const uint64_t code_pitch = rows.pitch / kQuantBlock * kQuantBlock;
-  const uint64_t code_bytes = rows.quantized ? RoundUp(capacity * code_pitch, 64) : 0;
+  const uint64_t code_bytes = rows.quantized ? RoundUp(2 * capacity * code_pitch, 64) : 0;
   const uint64_t block_bytes = code_bytes == 0 ? 0 : RoundUp(capacity * (code_pitch / kQuantBlock) * 4, 64);
-  MR_ASSIGN_OR_RETURN(Memory memory, Memory::Allocate(value_bytes + code_bytes + 3 * block_bytes));
+  MR_ASSIGN_OR_RETURN(Memory memory, Memory::Allocate(value_bytes + code_bytes + 4 * block_bytes));
   rows.memory = std::move(memory);
   std::byte* p = rows.memory.data();
   rows.values = reinterpret_cast<float*>(p);

@@ -18,13 +18,15 @@ inline constexpr int kPackings = 6;
 inline constexpr uint32_t kPanelRows = 16;
 inline constexpr uint32_t kQuantBlock = 32;
 
-// One matrix of activations, quantised to 8 bits a block of 32 elements: value = scale * code.
+// One matrix of activations as integers, a scale a block of 32 elements: value = scale * (256 * coarse + fine), both
+// codes of 8 bits. One plane of codes alone would cost more accuracy than the 4-bit weights leave: its error moves near
+// ties of logits.
 struct QuantizedRows {
-  int8_t* codes = nullptr;  // [row][pitch]
-  float* scales = nullptr;  // [row][pitch / 32], likewise the next two
-  float* sums = nullptr;    // scale * sum of the codes
-  int32_t* negated_code_sums = nullptr;
-  size_t pitch = 0;  // elements a row, a multiple of 32
+  int8_t* codes = nullptr;               // [row][coarse, fine][pitch]
+  float* scales = nullptr;               // [row][pitch / 32], likewise sums
+  float* sums = nullptr;                 // scale * sum of the combined codes
+  int32_t* negated_code_sums = nullptr;  // [row][coarse, fine][pitch / 32]
+  size_t pitch = 0;                      // elements a row, a multiple of 32
 };
 
 // out[t][row] = sum over k of weights[row][k] * input[t][k] (+ bias[row]) (+ out[t][row] when accumulate).

@@ -18,7 +18,7 @@ struct VI {
 };
 
 // Register tiles, chosen for 16 registers.
-constexpr int kDotPanels = 1, kDotTokens = 3;
+constexpr int kDotPanels = 1, kDotTokens = 2;
 constexpr int kFloatPanels = 1, kFloatTokens = 5;
 constexpr int kQueryRows = 3, kQueryVectors = 2;
 
@@ -94,6 +94,12 @@ MR_KERNEL float ReduceMax(VF v) {
 }
 
 // 16 floats to 8 bits (nearest, ties to even); returns their sum.
+// 256 * coarse + fine.
+MR_KERNEL VI Combine(const VI& coarse, const VI& fine) {
+  return {_mm256_add_epi32(_mm256_slli_epi32(coarse.a, 8), fine.a),
+          _mm256_add_epi32(_mm256_slli_epi32(coarse.b, 8), fine.b)};
+}
+
 MR_KERNEL int StoreCodes(int8_t* out, VF v) {
   const __m256i low = _mm256_cvtps_epi32(v.a), high = _mm256_cvtps_epi32(v.b);
   const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xD8);

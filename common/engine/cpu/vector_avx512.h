@@ -14,7 +14,7 @@ using VF = __m512;
 using VI = __m512i;
 
 // Register tiles, chosen for 32 registers.
-constexpr int kDotPanels = 2, kDotTokens = 6;
+constexpr int kDotPanels = 2, kDotTokens = 3;
 constexpr int kFloatPanels = 2, kFloatTokens = 6;
 constexpr int kQueryRows = 6, kQueryVectors = 4;
 
@@ -69,6 +69,9 @@ MR_KERNEL float ReduceMax(VF v) {
 }
 
 // 16 floats to 8 bits (nearest, ties to even); returns their sum.
+// 256 * coarse + fine.
+MR_KERNEL VI Combine(VI coarse, VI fine) { return _mm512_add_epi32(_mm512_slli_epi32(coarse, 8), fine); }
+
 MR_KERNEL int StoreCodes(int8_t* out, VF v) {
   const __m512i wide = _mm512_cvtps_epi32(v);
   _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm512_cvtsepi32_epi8(wide));
