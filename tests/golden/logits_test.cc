@@ -163,10 +163,11 @@ TEST_F(LogitsGolden, F32CopyEqualsLlamaCpp) {
   EXPECT_GE(agreement.top1, 0.999);
 }
 
-TEST_F(LogitsGolden, QuantisedFileIsAsCloseToF32AsLlamaCpp) {
+// Activations of 16 bits leave nothing of llama.cpp's own distance from F32 (golden_.quantised_kl, about 2e-3).
+TEST_F(LogitsGolden, QuantisedFileIsFarCloserToF32ThanLlamaCpp) {
   const Agreement agreement = Run(*file_, "quantised");
-  EXPECT_LE(agreement.mean_kl, 1.1 * golden_.quantised_kl);
-  EXPECT_GE(agreement.top1, golden_.quantised_top1 - 0.01);
+  EXPECT_LE(agreement.mean_kl, 0.001 * golden_.quantised_kl);
+  EXPECT_GE(agreement.top1, 0.998);
 }
 
 }  // namespace
