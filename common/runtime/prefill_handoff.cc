@@ -152,9 +152,11 @@ void PrefillHandoff::SendEnd() {
 void PrefillHandoff::Tick(TimePoint now, const peer::Heartbeat& own) {
   if (handoff_) handoff_->Send(own);
   if (now >= deadline_) {
-    const Status late(Code::kDeadlineExceeded, Reason::kDeadline,
-                      reserved_ ? "decode worker did not complete the hand-over in time" : "no decode slot in time");
-    return handoff_ ? AttemptFailed(late) : NobodyLeft(late);
+    // A pick that waited so long found everybody full.
+    if (!handoff_) return NobodyLeft({Code::kUnavailable, Reason::kOverloaded, "no decode slot in time"});
+    return AttemptFailed({Code::kDeadlineExceeded, Reason::kDeadline,
+                          reserved_ ? "decode worker did not complete the hand-over in time"
+                                    : "decode worker did not reserve a slot in time"});
   }
   const Status alive = monitor_ ? monitor_->Tick(now) : OkStatus();
   if (alive.ok()) return;

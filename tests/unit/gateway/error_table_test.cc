@@ -1,0 +1,34 @@
+#include "common/gateway/error_table.h"
+
+#include <gtest/gtest.h>
+
+namespace millrace::gateway {
+namespace {
+
+TEST(ErrorTable, ClientMistakesAreNeverRetriedAndServerErrorsNever4xx) {
+  for (int code = 1; code <= 16; ++code) {
+    for (int reason = 0; reason <= 15; ++reason) {
+      const ErrorRow& row = FindErrorRow({static_cast<Code>(code), static_cast<Reason>(reason), "x"});
+      EXPECT_GE(row.http_status, 400);
+      EXPECT_LT(row.http_status, 600);
+      bool clients_fault = row.http_status < 500 && row.http_status != 429;
+      bool lost_session = static_cast<Reason>(reason) == Reason::kNone && static_cast<Code>(code) == Code::kNotFound;
+      EXPECT_TRUE(!clients_fault || lost_session || row.retry == RetryClass::kNever) << code << " " << reason;
+      EXPECT_STREQ(row.type, row.http_status == 429   ? "rate_limit_error"
+                             : row.http_status >= 500 ? "server_error"
+                                                      : "invalid_request_error");
+    }
+  }
+}
+
+TEST(ErrorTable, ReasonsComeBeforeCodes) {
+  EXPECT_EQ(FindErrorRow({Code::kUnavailable, Reason::kOverloaded, ""}).http_status, 429);
+  EXPECT_EQ(FindErrorRow({Code::kResourceExhausted, Reason::kOverloaded, ""}).retry, RetryClass::kLater);
+  EXPECT_EQ(FindErrorRow({Code::kUnavailable, Reason::kKvEvicted, ""}).retry, RetryClass::kElsewhereFree);
+  EXPECT_EQ(FindErrorRow({Code::kUnavailable, Reason::kPeerLost, ""}).retry, RetryClass::kElsewhere);
+  EXPECT_STREQ(FindErrorRow({Code::kInvalidArgument, Reason::kContextLengthExceeded, ""}).code,
+               "context_length_exceeded");
+}
+
+}  // namespace
+}  // namespace millrace::gateway
