@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include <utility>
 
 #include "common/base/time.h"
+#include "common/transfer/anonymous_memory.h"
 
 extern char** environ;
 
@@ -33,18 +33,6 @@ uint64_t PatternWord(uint64_t seed, uint64_t word) {
 uint8_t PatternByte(uint64_t seed, uint64_t at) {
   return static_cast<uint8_t>(PatternWord(seed, at / 8) >> (8 * (at % 8)));
 }
-
-class AnonymousMemory final : public Memory {
- public:
-  explicit AnonymousMemory(size_t size)
-      : bytes_(static_cast<std::byte*>(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)),
-               size) {}
-  ~AnonymousMemory() override { munmap(bytes_.data(), bytes_.size()); }
-  std::span<std::byte> bytes() override { return bytes_; }
-
- private:
-  const std::span<std::byte> bytes_;
-};
 
 }  // namespace
 
@@ -108,7 +96,7 @@ StatusOr<PeerRegion> LocalPeer::AddRegion(size_t size, uint64_t seed, bool alloc
   if (allocated) {
     MR_ASSIGN_OR_RETURN(held.memory, transport_->Allocate(size));
   } else {
-    held.memory = std::make_unique<AnonymousMemory>(size);
+    MR_ASSIGN_OR_RETURN(held.memory, MakeAnonymousMemory(size));
   }
   FillPattern(held.memory->bytes(), seed);
   MR_ASSIGN_OR_RETURN(held.region, transport_->Register(held.memory->bytes()));

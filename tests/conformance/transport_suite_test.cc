@@ -2,7 +2,6 @@
 #include <dirent.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/random.h"
 #include "common/base/time.h"
+#include "common/transfer/anonymous_memory.h"
 #include "common/transfer/blob.h"
 #include "common/transfer/fault/fault.h"
 #include "tests/conformance/transport_peer.h"
@@ -93,6 +93,23 @@ Status GetAndWait(Link& link, RemoteRegion region, uint64_t offset, std::span<st
   link.Get(region, offset, into, [completions, done = completions->Add()](const Status& status) { done(status); });
   completions->Wait();
   return completions->At(0);
+}
+
+size_t OpenFiles(pid_t pid) {
+  size_t count = 0;
+  DIR* const folder = opendir(("/proc/" + std::to_string(pid) + "/fd").c_str());
+  if (folder == nullptr) return 0;
+  while (readdir(folder) != nullptr) ++count;
+  closedir(folder);
+  return count;
+}
+
+size_t ResidentBytes(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/statm");
+  size_t total = 0;
+  size_t resident = 0;
+  file >> total >> resident;
+  return resident * static_cast<size_t>(getpagesize());
 }
 
 class TransportSuite : public testing::TestWithParam<Kind> {
@@ -224,6 +241,26 @@ TEST_P(TransportSuite, APartOfAllocatedMemoryCanBeARegion) {
   ASSERT_TRUE(GetAndWait(**link, *remote, 0, read).ok());
   EXPECT_EQ(PatternEnd(read, 5, 10000), read.size());
   EXPECT_EQ(GetAndWait(**link, *remote, 1, read).code(), Code::kOutOfRange);
+}
+
+// Once such a request filled the machine's memory before it failed, and other processes were ended for it.
+TEST_P(TransportSuite, MoreMemoryThanThereIsIsRefusedWithoutTouchingAny) {
+  const size_t before = ResidentBytes(getpid());
+  for (const size_t size : {AvailableMemory() * 2, uint64_t{1} << 45}) {
+    const TimePoint start = SystemClock().Now();
+    EXPECT_EQ(transport_->Allocate(size).status().code(), Code::kResourceExhausted);
+    EXPECT_LT(SystemClock().Now() - start, Seconds(1));
+  }
+  EXPECT_LT(ResidentBytes(getpid()), before + (64 << 20));
+}
+
+// Backed as it is used.
+TEST_P(TransportSuite, LargeMemoryCostsNothingUntilItIsUsed) {
+  const size_t before = ResidentBytes(getpid());
+  auto memory = transport_->Allocate(std::min<uint64_t>(AvailableMemory() / 4, 4ull << 30));
+  ASSERT_TRUE(memory.ok()) << memory.status().ToString();
+  EXPECT_LT(ResidentBytes(getpid()), before + (64 << 20));
+  (*memory)->bytes().back() = std::byte{1};
 }
 
 TEST_P(TransportSuite, RangesOutsideTheRegionReadNothing) {
@@ -510,23 +547,6 @@ TEST_P(TransportSuite, DestroyingALinkCompletesWhatIsPending) {
     EXPECT_EQ(completions.Codes().size(), 128u);
     EXPECT_THAT(completions.Codes(), testing::Each(testing::AnyOf(Code::kOk, Code::kCancelled)));
   }
-}
-
-size_t OpenFiles(pid_t pid) {
-  size_t count = 0;
-  DIR* const folder = opendir(("/proc/" + std::to_string(pid) + "/fd").c_str());
-  if (folder == nullptr) return 0;
-  while (readdir(folder) != nullptr) ++count;
-  closedir(folder);
-  return count;
-}
-
-size_t ResidentBytes(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/statm");
-  size_t total = 0;
-  size_t resident = 0;
-  file >> total >> resident;
-  return resident * static_cast<size_t>(getpagesize());
 }
 
 TEST_P(TransportSuite, LinksLeaveNothingBehind) {

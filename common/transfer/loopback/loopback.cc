@@ -7,19 +7,18 @@
 #include <future>
 #include <map>
 #include <mutex>
-#include <new>
 #include <set>
 #include <utility>
 
 #include "common/base/check.h"
 #include "common/base/event_loop.h"
 #include "common/base/random.h"
+#include "common/transfer/anonymous_memory.h"
 #include "common/transfer/blob.h"
 
 namespace millrace::transfer::loopback {
 namespace {
 
-constexpr size_t kPageBytes = 4096;
 constexpr size_t kFragmentBytes = 1 << 20;  // copied without looking whether the link ends or the region goes
 
 Status PeerLost() { return {Code::kUnavailable, Reason::kPeerLost, "loopback: the peer is gone"}; }
@@ -212,21 +211,6 @@ class LoopbackLink final : public Link {
   std::deque<PendingGet> held_;                         // of a stopped peer; only on the loop
 };
 
-class LoopbackMemory final : public Memory {
- public:
-  explicit LoopbackMemory(size_t size)
-      : size_(size), data_(static_cast<std::byte*>(::operator new(size, std::align_val_t(kPageBytes), std::nothrow))) {
-    if (data_ != nullptr) std::memset(data_, 0, size_);
-  }
-  ~LoopbackMemory() override { ::operator delete(data_, std::align_val_t(kPageBytes)); }
-  bool valid() const { return data_ != nullptr; }
-  std::span<std::byte> bytes() override { return {data_, size_}; }
-
- private:
-  const size_t size_;
-  std::byte* const data_;
-};
-
 class LoopbackRegion final : public Region {
  public:
   LoopbackRegion(std::shared_ptr<Endpoint> endpoint, const TransportId& owner, std::span<std::byte> memory)
@@ -281,14 +265,7 @@ class LoopbackTransport final : public Transport {
 
   const std::string& address() const override { return address_; }
 
-  StatusOr<std::unique_ptr<Memory>> Allocate(size_t size) override {
-    if (size == 0) return InvalidArgument("loopback: Allocate of 0 bytes");
-    auto memory = std::make_unique<LoopbackMemory>(size);
-    if (!memory->valid()) {
-      return Status(Code::kResourceExhausted, "loopback: no memory for " + std::to_string(size) + " bytes");
-    }
-    return std::unique_ptr<Memory>(std::move(memory));
-  }
+  StatusOr<std::unique_ptr<Memory>> Allocate(size_t size) override { return MakeAnonymousMemory(size); }
 
   StatusOr<std::unique_ptr<Region>> Register(std::span<std::byte> memory) override {
     if (memory.empty()) return InvalidArgument("loopback: Register of 0 bytes");

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/base/random.h"
+#include "common/transfer/anonymous_memory.h"
 
 namespace millrace::transfer::ucx {
 namespace {
@@ -93,6 +94,10 @@ class UctSharedMemory final : public SharedMemory {
   StatusOr<std::unique_ptr<SharedSegment>> Allocate(size_t size) override {
     std::string tried;
     for (const Domain& domain : domains_) {
+      if (domain.name == "posix" && size > AvailableMemory() / 2) {  // UCX writes all of it at once
+        tried += " posix: more than half of the available memory";
+        continue;
+      }
       const uct_alloc_method_t method = UCT_ALLOC_METHOD_MD;
       uct_mem_alloc_params_t params{};
       params.field_mask = UCT_MEM_ALLOC_PARAM_FIELD_FLAGS | UCT_MEM_ALLOC_PARAM_FIELD_MEM_TYPE |

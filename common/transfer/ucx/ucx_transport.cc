@@ -1,8 +1,5 @@
 #include "common/transfer/ucx/ucx_transport.h"
 
-#include <sys/mman.h>
-
-#include <cerrno>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -11,6 +8,7 @@
 #include <vector>
 
 #include "common/base/random.h"
+#include "common/transfer/anonymous_memory.h"
 #include "common/transfer/ucx/network.h"
 #include "common/transfer/ucx/reactor.h"
 #include "common/transfer/ucx/server.h"
@@ -65,23 +63,6 @@ StatusOr<Lanes> ParseLanes(std::string_view text) {
   }
   return lanes;
 }
-
-// Memory that peers can't map.
-class PrivateMemory final : public Memory {
- public:
-  explicit PrivateMemory(std::span<std::byte> bytes) : bytes_(bytes) {}
-  ~PrivateMemory() override { munmap(bytes_.data(), bytes_.size()); }
-  std::span<std::byte> bytes() override { return bytes_; }
-
-  static StatusOr<std::unique_ptr<Memory>> Map(size_t size) {
-    void* const address = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (address == MAP_FAILED) return ErrnoStatus(errno, "ucx: memory of " + std::to_string(size) + " bytes");
-    return std::unique_ptr<Memory>(std::make_unique<PrivateMemory>(std::span(static_cast<std::byte*>(address), size)));
-  }
-
- private:
-  const std::span<std::byte> bytes_;
-};
 
 // The segments of this process by address, so that Register knows memory that peers can map.
 class SegmentTable {
@@ -160,6 +141,7 @@ class UcxTransport final : public Transport {
 
   StatusOr<std::unique_ptr<Memory>> Allocate(size_t size) override {
     if (size == 0) return InvalidArgument("ucx: Allocate of 0 bytes");
+    MR_RETURN_IF_ERROR(CheckRoom(size));
     if (shared_ != nullptr) {
       if (auto segment = shared_->Allocate(size); segment.ok()) {
         return std::unique_ptr<Memory>(std::make_unique<SegmentMemory>(segments_, *std::move(segment)));
@@ -167,7 +149,7 @@ class UcxTransport final : public Transport {
         return segment.status();
       }
     }
-    return PrivateMemory::Map(size);
+    return MakeAnonymousMemory(size);
   }
 
   StatusOr<std::unique_ptr<Region>> Register(std::span<std::byte> memory) override {
