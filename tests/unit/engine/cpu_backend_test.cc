@@ -181,7 +181,7 @@ class DoubleModel {
 
   std::vector<double> Logits(const std::vector<int32_t>& tokens) {
     std::vector<std::vector<double>> residuals;
-    const auto embedding = Matrix("token_embd.weight");
+    const Rows& embedding = Matrix("token_embd.weight");
     for (int32_t id : tokens) residuals.push_back(embedding[static_cast<size_t>(id)]);
     for (uint32_t layer = 0; layer < o_.layers; ++layer) RunLayer("blk." + std::to_string(layer) + ".", residuals);
     const auto normed = Norm(residuals.back(), "output_norm.weight");
@@ -191,12 +191,13 @@ class DoubleModel {
  private:
   using Rows = std::vector<std::vector<double>>;
 
-  Rows Matrix(const std::string& name) const {
+  const Rows& Matrix(const std::string& name) const {
+    Rows& rows = matrices_[name];
+    if (!rows.empty()) return rows;
     const model::Tensor& tensor = *file_.Find(name);
     std::vector<std::byte> bytes(tensor.bytes());
     EXPECT_TRUE(file_.ReadRows(tensor, 0, tensor.rows, bytes).ok());
     std::vector<float> row(tensor.cols);
-    Rows rows;
     for (uint64_t i = 0; i < tensor.rows; ++i) {
       model::DequantizeRow(tensor.type, bytes.data() + i * tensor.row_bytes(), tensor.cols, row.data());
       rows.emplace_back(row.begin(), row.end());
@@ -211,7 +212,7 @@ class DoubleModel {
   }
 
   std::vector<double> Norm(const std::vector<double>& x, const std::string& name) const {
-    const std::vector<double> weight = Matrix(name).front();
+    const std::vector<double>& weight = Matrix(name).front();
     const double mean = std::inner_product(x.begin(), x.end(), x.begin(), 0.0) / static_cast<double>(x.size());
     std::vector<double> out(x.size());
     for (size_t i = 0; i < x.size(); ++i) out[i] = x[i] / std::sqrt(mean + 1e-5) * weight[i];
@@ -221,7 +222,7 @@ class DoubleModel {
   std::vector<double> Project(const std::string& name, const std::vector<double>& x) const {
     std::vector<double> out = Times(Matrix(name + ".weight"), x);
     if (file_.Find(name + ".bias") == nullptr) return out;
-    const std::vector<double> bias = Matrix(name + ".bias").front();
+    const std::vector<double>& bias = Matrix(name + ".bias").front();
     for (size_t i = 0; i < out.size(); ++i) out[i] += bias[i];
     return out;
   }
@@ -279,6 +280,7 @@ class DoubleModel {
 
   const model::GgufFile& file_;
   const TinyModelOptions o_;
+  mutable std::map<std::string, Rows> matrices_;
 };
 
 class ReferenceTest : public testing::TestWithParam<TinyModelOptions> {};
