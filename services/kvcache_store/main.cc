@@ -21,7 +21,9 @@ class StoreService final : public shell::Service {
     process.SetPhase("opening the store");
     std::unique_ptr<StoreService> service(new StoreService());
     MR_ASSIGN_OR_RETURN(service->tier_, store::OpenRocksdbTier(config.Tier()));
-    MR_ASSIGN_OR_RETURN(service->transport_, transfer::MakeTransport(config.transport, config.transport_options));
+    transfer::TransportOptions transport = config.transport_options;
+    transport.devices = process.common().TransportDevices(transport.devices);
+    MR_ASSIGN_OR_RETURN(service->transport_, transfer::MakeTransport(config.transport, transport));
     service->writer_ = std::make_unique<EventLoop>("store-write");
     service->teardown_ = std::make_unique<EventLoop>("store-teardown");
     std::vector<Executor*> readers;

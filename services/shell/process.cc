@@ -271,6 +271,11 @@ Status CommonConfig::Validate() const {
   return OkStatus();
 }
 
+std::string CommonConfig::TransportDevices(const std::string& wanted) const {
+  const bool loopback = host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
+  return wanted.empty() && loopback ? "lo" : wanted;
+}
+
 std::string CommonConfig::AdvertisedAddress(uint16_t port) const {
   const std::string& reached = advertise_host.empty() ? host : advertise_host;
   const bool ipv6 = reached.find(':') != std::string::npos && reached.front() != '[';

@@ -31,7 +31,7 @@ StatusOr<std::unique_ptr<WorkerParts>> WorkerParts::Open(const WorkerConfig& con
 Status WorkerParts::Load(shell::Process& process) {
   transfer::TransportOptions transport;
   transport.lanes = config_.transport_lanes;
-  transport.devices = config_.transport_devices;
+  transport.devices = process.common().TransportDevices(config_.transport_devices);
   MR_ASSIGN_OR_RETURN(transport_, transfer::MakeTransport(config_.transport, transport));
   engine::CpuOptions options;
   options.model_path = config_.model;
