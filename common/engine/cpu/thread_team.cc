@@ -4,14 +4,20 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <chrono>
+#include <algorithm>
 #include <climits>
+
+#include "common/base/time.h"
 
 namespace millrace::engine::cpu {
 namespace {
 
-constexpr std::chrono::microseconds kSpin(50);
-constexpr int kPausesPerClockRead = 64;
+constexpr uint32_t kMostSpinNs = 50'000, kLeastSpinNs = 3'000;
+// A wait shorter than this would have been met by spinning, the wake-up taken off.
+constexpr uint32_t kShortWaitNs = 100'000;
+constexpr int kPausesPerClockRead = 32;
+
+int64_t NowNs() { return SystemClock().Now().time_since_epoch().count(); }
 
 void Futex(std::atomic<uint32_t>* word, int operation, uint32_t value) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), operation | FUTEX_PRIVATE_FLAG, value, nullptr, nullptr, 0);
@@ -26,17 +32,22 @@ void ThreadTeam::Gate::Advance() {
   if (sleepers_.load(std::memory_order_seq_cst) > 0) Futex(&value_, FUTEX_WAKE, INT_MAX);
 }
 
+// Spins for as long as pays: where others use the processors, the thread that is waited for may not run for
+// milliseconds, and spinning only keeps it from running.
 void ThreadTeam::Gate::WaitWhile(uint32_t value) {
-  const auto deadline = std::chrono::steady_clock::now() + kSpin;
+  const uint32_t spin_ns = spin_ns_.load(std::memory_order_relaxed);
+  const int64_t start = NowNs();
   do {
     for (int i = 0; i < kPausesPerClockRead; ++i) {
       if (value_.load(std::memory_order_acquire) != value) return;
       __builtin_ia32_pause();
     }
-  } while (std::chrono::steady_clock::now() < deadline);
+  } while (NowNs() - start < spin_ns);
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
   while (value_.load(std::memory_order_seq_cst) == value) Futex(&value_, FUTEX_WAIT, value);
   sleepers_.fetch_sub(1, std::memory_order_relaxed);
+  const bool was_short = NowNs() - start < kShortWaitNs;
+  spin_ns_.store(was_short ? kMostSpinNs : std::max(spin_ns / 2, kLeastSpinNs), std::memory_order_relaxed);
 }
 
 ThreadTeam::ThreadTeam(uint32_t threads) : size_(threads == 0 ? 1 : threads) {

@@ -49,6 +49,7 @@ class ThreadTeam {
    private:
     std::atomic<uint32_t> value_{0};
     std::atomic<uint32_t> sleepers_{0};
+    std::atomic<uint32_t> spin_ns_{50'000};  // how long a wait spins before it sleeps
   };
 
   void Work(uint32_t member);
