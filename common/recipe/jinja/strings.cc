@@ -1,7 +1,6 @@
 // Text by characters, as Python's str does it.
 
 #include <algorithm>
-#include <cstdio>
 
 #include "common/recipe/jinja/builtins.h"
 #include "common/recipe/jinja/failure.h"
@@ -178,108 +177,6 @@ Text Repeat(const Text& text, int64_t count) {
   Text out;
   for (int64_t i = 0; i < count; ++i) out.Append(text);
   return out;
-}
-
-namespace {
-
-struct Conversion {
-  std::string flags;
-  int64_t width = 0;
-  int64_t precision = -1;
-  char type = 0;
-};
-
-// The conversion after the "%" at `at`; moves `at` behind it.
-Conversion ParseConversion(std::string_view format, size_t& at) {
-  Conversion c;
-  constexpr int64_t kMaxWidth = 10000;
-  const auto number = [&] {
-    int64_t n = 0;
-    while (at < format.size() && format[at] >= '0' && format[at] <= '9') {
-      n = std::min<int64_t>(n * 10 + (format[at++] - '0'), kMaxWidth);
-    }
-    return n;
-  };
-  while (at < format.size() && std::string_view("-+ 0#").find(format[at]) != std::string_view::npos) {
-    c.flags += format[at++];
-  }
-  c.width = number();
-  if (at < format.size() && format[at] == '.') {
-    ++at;
-    c.precision = number();
-  }
-  if (at >= format.size()) Fail(FailureKind::kValue, "incomplete format");
-  c.type = format[at++];
-  return c;
-}
-
-Text Converted(const Conversion& c, const Value& value) {
-  if (c.type == 's' || c.type == 'r') {
-    Text text = c.type == 's' ? value.ToText() : value.Repr();
-    const std::vector<size_t> starts = CharacterStarts(text.view());
-    if (c.precision >= 0 && static_cast<size_t>(c.precision) + 1 < starts.size()) {
-      text = text.Part(0, starts[static_cast<size_t>(c.precision)]);
-    }
-    const auto padding = static_cast<size_t>(std::max<int64_t>(0, c.width - CharacterCount(text.view())));
-    if (c.flags.find('-') != std::string::npos) {
-      text.Append(std::string(padding, ' '), false);
-      return text;
-    }
-    Text padded = Text::Literal(std::string(padding, ' '));
-    padded.Append(text);
-    return padded;
-  }
-  const auto number = value.number();
-  if (!number) {
-    Fail(FailureKind::kType,
-         std::string("%") + c.type + " format: a real number is required, not " + std::string(value.type_name()));
-  }
-  std::string spec = "%" + c.flags + (c.width > 0 ? std::to_string(c.width) : "");
-  if (c.precision >= 0) spec += "." + std::to_string(c.precision);
-  std::string out(static_cast<size_t>(std::max<int64_t>(c.width, c.precision)) + 400, '\0');
-  int written = 0;
-  if (std::string_view("diouxX").find(c.type) != std::string_view::npos) {
-    spec += std::string("ll") + c.type;
-    const auto whole = value.integer().value_or(static_cast<int64_t>(*number));
-    written = std::snprintf(out.data(), out.size(), spec.c_str(), static_cast<long long>(whole));
-  } else if (std::string_view("eEfFgG").find(c.type) != std::string_view::npos) {
-    spec += c.type;
-    written = std::snprintf(out.data(), out.size(), spec.c_str(), *number);
-  } else {
-    Fail(FailureKind::kValue, std::string("unsupported format character '") + c.type + "'");
-  }
-  out.resize(static_cast<size_t>(std::max(written, 0)));
-  return Text::Literal(std::move(out));
-}
-
-}  // namespace
-
-Value PercentFormat(Interpreter& interpreter, const Text& format, const Value& values) {
-  const List* list = values.list();
-  const bool is_tuple = list != nullptr && list->is_tuple;
-  size_t next = 0;
-  Text out;
-  for (size_t at = 0; at < format.size();) {
-    const size_t percent = std::min(format.view().find('%', at), format.size());
-    out.AppendPart(format, at, percent - at);
-    at = percent + 1;
-    if (percent == format.size()) break;
-    if (at < format.size() && format.view()[at] == '%') {
-      out.Append("%", false);
-      ++at;
-      continue;
-    }
-    const Conversion conversion = ParseConversion(format.view(), at);
-    if (next >= (is_tuple ? list->items.size() : 1)) {
-      Fail(FailureKind::kType, "not enough arguments for format string");
-    }
-    out.Append(Converted(conversion, is_tuple ? list->items[next] : values));
-    ++next;
-  }
-  if (next < (is_tuple ? list->items.size() : values.dict() != nullptr ? 0 : 1)) {
-    Fail(FailureKind::kType, "not all arguments converted during string formatting");
-  }
-  return interpreter.NewText(std::move(out));
 }
 
 }  // namespace millrace::recipe::jinja

@@ -133,6 +133,20 @@ TEST(ChatTemplate, ContentKeepsItsMarkThroughEveryOperation) {
   }
 }
 
+TEST(ChatTemplate, PercentFormatsAsPython) {
+  const OrderedJson none = OrderedJson::object();
+  EXPECT_EQ(RenderText("{{ '%5d|%-5d|%05d|%+d|%x|%X|%o|%.3d' % (42, 42, -42, 42, 255, 255, 8, 7) }}", none).value(),
+            "   42|42   |-0042|+42|ff|FF|10|007");
+  EXPECT_EQ(
+      RenderText("{{ '%.2f|%8.3f|%e|%g|%d|%s|%r|%5s|%-5s|%%' % (2.5, -1.0, 12345.678, 0.1, 3.9, 'a', 'b', 'c', 'd') }}",
+                 none)
+          .value(),
+      "2.50|  -1.000|1.234568e+04|0.1|3|a|'b'|    c|d    |%");
+  EXPECT_FALSE(RenderText("{{ '%d' % 'x' }}", none).ok());
+  EXPECT_FALSE(RenderText("{{ '%d %d' % 1 }}", none).ok());
+  EXPECT_FALSE(RenderText("{{ '%q' % 1 }}", none).ok());
+}
+
 TEST(ChatTemplate, PartsAreJoined) {
   const Conversation chat = {.messages = {{.role = "user", .content = {{"a", "b"}}, .name = ""},
                                           {.role = "assistant", .content = std::nullopt, .name = ""}}};
