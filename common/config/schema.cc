@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <fstream>
 #include <map>
-#include <optional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 
 namespace millrace::config {

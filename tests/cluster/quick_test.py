@@ -12,8 +12,8 @@ import harness
 
 class QuickTest(harness.ClusterTest):
     def test_answers_a_chat(self):
-        answer = self.cluster.stream(harness.Request([{"role": "user", "content": "Name the largest ocean."}], 48, temperature=0))
-        self.assertIn("Pacific", answer.text)
+        answer = self.cluster.stream(harness.Request([{"role": "user", "content": "Name the largest ocean."}], 128, temperature=0))
+        self.assertIn("Pacific Ocean", answer.text)
         self.assertEqual(answer.finish, "stop")
         self.assertGreater(len(answer.times), 3, "it streams")
 

@@ -15,7 +15,7 @@ namespace millrace::recipe::jinja {
 
 // What bounds a hostile template. An honest one stays orders of magnitude below.
 struct Limits {
-  uint64_t steps = 5'000'000;   // expressions evaluated, and a part of each byte copied
+  uint64_t steps = 5'000'000;  // expressions evaluated, and a part of each byte copied
   uint64_t text_bytes = 64u << 20;
   uint64_t list_items = 1u << 20;
   uint32_t depth = 1500;     // of evaluation, calls of macros included
