@@ -566,6 +566,7 @@ void AsioServer::Stop() {
   if (stopped_) return;
   stopped_ = true;
   shared_->stopped = true;
+  if (threads_.empty()) return;  // never ran: tasks would wait, and hold their loop, for ever
   StopAccepting();
   for (auto& loop : loops_) {
     loop->Post([loop] {
