@@ -39,6 +39,13 @@ struct Schema::Field {
   }
 };
 
+struct Schema::CommandLine {
+  std::vector<std::pair<Field*, std::string>> flags;
+  std::vector<std::string> positional;
+  std::string config_file;
+  bool help = false, print_config = false, print_schema = false;
+};
+
 class Schema::FieldSet {
  public:
   std::string program, usage, summary;
@@ -55,6 +62,12 @@ class Schema::FieldSet {
 
   // Closest name by edit distance, for the error message; empty when none is near.
   std::string Nearest(std::string_view name) const;
+  CommandLine ReadFlags(const std::vector<std::string>& arguments, std::vector<std::string>& errors);
+  // One --name or --name=value at arguments[at]; returns the index of the last word it took.
+  size_t ReadFlag(const std::vector<std::string>& arguments, size_t at, CommandLine& line,
+                  std::vector<std::string>& errors);
+  void ReadFile(const std::string& path, std::vector<std::string>& errors);
+  std::string JsonSchema() const;
 };
 
 namespace {
@@ -141,6 +154,105 @@ std::string Schema::FieldSet::Nearest(std::string_view name) const {
   return best;
 }
 
+Schema::CommandLine Schema::FieldSet::ReadFlags(const std::vector<std::string>& arguments,
+                                                std::vector<std::string>& errors) {
+  CommandLine line;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    if (word == "--") {
+      line.positional.insert(line.positional.end(), arguments.begin() + static_cast<std::ptrdiff_t>(i) + 1,
+                             arguments.end());
+      break;
+    }
+    if (word == "-h" || word == "--help") {
+      line.help = true;
+    } else if (word == "--print-config") {
+      line.print_config = true;
+    } else if (word == "--print-config-schema") {
+      line.print_schema = true;
+    } else if (word.rfind("--", 0) == 0) {
+      i = ReadFlag(arguments, i, line, errors);
+    } else {
+      line.positional.push_back(word);
+    }
+  }
+  return line;
+}
+
+size_t Schema::FieldSet::ReadFlag(const std::vector<std::string>& arguments, size_t at, CommandLine& line,
+                                  std::vector<std::string>& errors) {
+  const std::string& word = arguments[at];
+  const size_t equals = word.find('=');
+  const std::string name = word.substr(2, equals == std::string::npos ? equals : equals - 2);
+  std::optional<std::string> value;
+  if (equals != std::string::npos) value = word.substr(equals + 1);
+  Field* field = Find(name);
+  if (field == nullptr && name.rfind("no-", 0) == 0 && !value) {
+    if (Field* negated = Find(name.substr(3)); negated != nullptr && negated->is_bool) {
+      line.flags.emplace_back(negated, "false");
+      return at;
+    }
+  }
+  if (field == nullptr && name != "config") {
+    const std::string near = Nearest(name);
+    errors.push_back("unknown flag --" + name + (near.empty() ? "; see --help" : "; did you mean --" + near + "?"));
+    return at;
+  }
+  if (!value && field != nullptr && field->is_bool) value = "true";
+  if (!value) {
+    if (at + 1 >= arguments.size()) {
+      errors.push_back("--" + name + " needs a value");
+      return at;
+    }
+    value = arguments[++at];
+  }
+  if (field == nullptr) {
+    line.config_file = *value;
+  } else {
+    line.flags.emplace_back(field, *value);
+  }
+  return at;
+}
+
+void Schema::FieldSet::ReadFile(const std::string& path, std::vector<std::string>& errors) {
+  const std::string prefix = "config file " + path;
+  std::ifstream stream(path);
+  if (!stream) return errors.push_back(prefix + " can't be read");
+  const Json document = Json::parse(stream, nullptr, false, true);
+  if (!document.is_object()) return errors.push_back(prefix + " is not a JSON object");
+  for (const auto& [key, value] : document.items()) {
+    const auto field = std::find_if(fields.begin(), fields.end(), [&](const Field& f) { return f.file_key() == key; });
+    if (field == fields.end()) {
+      errors.push_back(prefix + ": unknown key '" + key + "'");
+      continue;
+    }
+    StatusOr<std::string> text = TextOf(value);
+    const std::string bad = text.ok() ? field->set_text(*text) : text.status().message();
+    if (!bad.empty()) errors.push_back(prefix + ": " + key + " " + bad);
+  }
+}
+
+std::string Schema::FieldSet::JsonSchema() const {
+  Json properties = Json::object();
+  for (const Field& field : fields) {
+    Json entry = {{"type", field.json_type}, {"description", field.options.help}};
+    if (!field.options.choices.empty()) entry["enum"] = field.options.choices;
+    if (field.json_type == "integer" || field.json_type == "number") {
+      if (!std::isinf(field.options.min)) entry["minimum"] = field.options.min;
+      if (!std::isinf(field.options.max)) entry["maximum"] = field.options.max;
+    }
+    if (field.is_list) entry["items"] = {{"type", "string"}};
+    entry["default"] = field.get();
+    properties[field.file_key()] = entry;
+  }
+  const Json schema = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
+                       {"title", program},
+                       {"type", "object"},
+                       {"additionalProperties", false},
+                       {"properties", properties}};
+  return schema.dump(2) + "\n";
+}
+
 Schema::Schema(std::string program, std::string usage, std::string summary) : fields_(std::make_unique<FieldSet>()) {
   fields_->program = std::move(program);
   fields_->usage = std::move(usage);
@@ -185,7 +297,8 @@ void Schema::Add(std::string name, bool* field, FieldOptions options) {
   fields_->fields.push_back(std::move(f));
 }
 
-void Schema::Add(std::string name, uint16_t* field, FieldOptions options) {
+template <class Integer>
+void Schema::AddInteger(std::string name, Integer* field, FieldOptions options) {
   Field f{.name = std::move(name),
           .type = "number",
           .json_type = "integer",
@@ -194,28 +307,18 @@ void Schema::Add(std::string name, uint16_t* field, FieldOptions options) {
   f.set_text = [field, options](const std::string& text) { return ParseNumber(text, options, field); };
   f.get = [field] { return Json(*field); };
   fields_->fields.push_back(std::move(f));
+}
+
+void Schema::Add(std::string name, uint16_t* field, FieldOptions options) {
+  AddInteger(std::move(name), field, std::move(options));
 }
 
 void Schema::Add(std::string name, uint32_t* field, FieldOptions options) {
-  Field f{.name = std::move(name),
-          .type = "number",
-          .json_type = "integer",
-          .options = options,
-          .default_text = std::to_string(*field)};
-  f.set_text = [field, options](const std::string& text) { return ParseNumber(text, options, field); };
-  f.get = [field] { return Json(*field); };
-  fields_->fields.push_back(std::move(f));
+  AddInteger(std::move(name), field, std::move(options));
 }
 
 void Schema::Add(std::string name, uint64_t* field, FieldOptions options) {
-  Field f{.name = std::move(name),
-          .type = "number",
-          .json_type = "integer",
-          .options = options,
-          .default_text = std::to_string(*field)};
-  f.set_text = [field, options](const std::string& text) { return ParseNumber(text, options, field); };
-  f.get = [field] { return Json(*field); };
-  fields_->fields.push_back(std::move(f));
+  AddInteger(std::move(name), field, std::move(options));
 }
 
 void Schema::Add(std::string name, double* field, FieldOptions options) {
@@ -295,122 +398,31 @@ void Schema::Add(std::string name, std::vector<std::string>* field, FieldOptions
 
 StatusOr<ParseResult> Schema::Parse(const std::vector<std::string>& arguments,
                                     const std::function<const char*(const char*)>& environment) {
-  ParseResult result;
   std::vector<std::string> errors;
-  std::vector<std::pair<Field*, std::string>> from_flags;
-  std::string config_file;
-  bool print_config = false, print_schema = false;
-  if (const char* value = environment("MILLRACE_CONFIG"); value != nullptr) config_file = value;
-
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const std::string& word = arguments[i];
-    if (word == "--") {
-      result.positional.insert(result.positional.end(), arguments.begin() + i + 1, arguments.end());
-      break;
-    }
-    if (word == "-h" || word == "--help") return ParseResult{Outcome::kExit, Help(), {}};
-    if (word.rfind("--", 0) != 0) {
-      result.positional.push_back(word);
-      continue;
-    }
-    const size_t equals = word.find('=');
-    const std::string name = word.substr(2, equals == std::string::npos ? equals : equals - 2);
-    std::optional<std::string> value;
-    if (equals != std::string::npos) value = word.substr(equals + 1);
-    if (name == "print-config") {
-      print_config = true;
-      continue;
-    }
-    if (name == "print-config-schema") {
-      print_schema = true;
-      continue;
-    }
-    Field* field = fields_->Find(name);
-    if (field == nullptr && name.rfind("no-", 0) == 0 && !value) {
-      if (Field* negated = fields_->Find(name.substr(3)); negated != nullptr && negated->is_bool) {
-        from_flags.emplace_back(negated, "false");
-        continue;
-      }
-    }
-    if (field == nullptr && name != "config") {
-      const std::string near = fields_->Nearest(name);
-      errors.push_back("unknown flag --" + name + (near.empty() ? "; see --help" : "; did you mean --" + near + "?"));
-      continue;
-    }
-    if (!value && field != nullptr && field->is_bool) value = "true";
-    if (!value) {
-      if (i + 1 >= arguments.size()) {
-        errors.push_back("--" + name + " needs a value");
-        continue;
-      }
-      value = arguments[++i];
-    }
-    if (field == nullptr) {
-      config_file = *value;
-    } else {
-      from_flags.emplace_back(field, *value);
-    }
-  }
-  for (size_t i = fields_->most_positional; i < result.positional.size(); ++i)
-    errors.push_back("unexpected word '" + result.positional[i] + "'; see --help");
-
-  if (!config_file.empty()) {
-    std::ifstream stream(config_file);
-    Json document;
-    if (!stream) {
-      errors.push_back("config file " + config_file + " can't be read");
-    } else if (document = Json::parse(stream, nullptr, false, true); !document.is_object()) {
-      errors.push_back("config file " + config_file + " is not a JSON object");
-    } else {
-      for (const auto& [key, value] : document.items()) {
-        const auto field = std::find_if(fields_->fields.begin(), fields_->fields.end(),
-                                        [&](const Field& f) { return f.file_key() == key; });
-        if (field == fields_->fields.end()) {
-          errors.push_back("config file " + config_file + ": unknown key '" + key + "'");
-          continue;
-        }
-        StatusOr<std::string> text = TextOf(value);
-        const std::string bad = text.ok() ? field->set_text(*text) : text.status().message();
-        if (!bad.empty()) errors.push_back("config file " + config_file + ": " + key + " " + bad);
-      }
-    }
-  }
+  CommandLine line = fields_->ReadFlags(arguments, errors);
+  if (line.help) return ParseResult{Outcome::kExit, Help(), {}};
+  for (size_t i = fields_->most_positional; i < line.positional.size(); ++i)
+    errors.push_back("unexpected word '" + line.positional[i] + "'; see --help");
+  if (const char* value = environment("MILLRACE_CONFIG"); value != nullptr && line.config_file.empty())
+    line.config_file = value;
+  if (!line.config_file.empty()) fields_->ReadFile(line.config_file, errors);
   for (Field& field : fields_->fields) {
     const char* value = environment(field.env_name().c_str());
     if (value == nullptr) continue;
     if (const std::string bad = field.set_text(value); !bad.empty()) errors.push_back(field.env_name() + " " + bad);
   }
-  for (const auto& [field, text] : from_flags) {
+  for (const auto& [field, text] : line.flags) {
     if (const std::string bad = field->set_text(text); !bad.empty()) errors.push_back("--" + field->name + " " + bad);
   }
-  if (print_schema) {
-    Json properties = Json::object();
-    for (const Field& field : fields_->fields) {
-      Json entry = {{"type", field.json_type}, {"description", field.options.help}};
-      if (!field.options.choices.empty()) entry["enum"] = field.options.choices;
-      if (field.json_type == "integer" || field.json_type == "number") {
-        if (!std::isinf(field.options.min)) entry["minimum"] = field.options.min;
-        if (!std::isinf(field.options.max)) entry["maximum"] = field.options.max;
-      }
-      if (field.is_list) entry["items"] = {{"type", "string"}};
-      entry["default"] = field.get();
-      properties[field.file_key()] = entry;
-    }
-    const Json schema = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
-                         {"title", fields_->program},
-                         {"type", "object"},
-                         {"additionalProperties", false},
-                         {"properties", properties}};
-    return ParseResult{Outcome::kExit, schema.dump(2) + "\n", {}};
-  }
-  if (!print_config) {
+  if (line.print_schema) return ParseResult{Outcome::kExit, fields_->JsonSchema(), {}};
+  if (!line.print_config) {
     for (const Field& field : fields_->fields) {
       if (field.options.required && field.empty()) errors.push_back("--" + field.name + " is required");
     }
   }
   if (!errors.empty()) return Status(Code::kInvalidArgument, Reason::kBadValue, Join(errors, "\n"));
-  if (print_config) return ParseResult{Outcome::kExit, PrintConfig(), {}};
-  return result;
+  if (line.print_config) return ParseResult{Outcome::kExit, PrintConfig(), {}};
+  return ParseResult{Outcome::kRun, "", std::move(line.positional)};
 }
 
 std::string Schema::Help() const {

@@ -76,7 +76,11 @@ class Schema {
 
  private:
   struct Field;
+  struct CommandLine;
   class FieldSet;
+  template <class Integer>
+  void AddInteger(std::string name, Integer* field, FieldOptions options);
+
   std::unique_ptr<FieldSet> fields_;
 };
 
