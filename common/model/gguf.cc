@@ -165,7 +165,8 @@ class OpenGgufFile final : public GgufFile {
 }  // namespace
 
 StatusOr<std::shared_ptr<const GgufFile>> GgufFile::Open(const std::string& path) {
-  FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // Non-blocking: opening a FIFO would otherwise wait for a writer.
+  FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) {
     if (errno == ENOENT || errno == ENOTDIR) return NotFound("model file " + path + " does not exist");
     return ErrnoStatus(errno, "opening model file " + path);

@@ -117,6 +117,13 @@ TEST(GgufFile, MissingOrOddFiles) {
   EXPECT_THAT(OpenBytes("<html>not found</html>").status().message(), HasSubstr("not a GGUF file"));
 }
 
+TEST(GgufFile, OpeningAFifoDoesNotHang) {
+  const std::string path = testing::TempDir() + "gguf_fifo_" + std::to_string(getpid());
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_THAT(GgufFile::Open(path).status().message(), HasSubstr("not a regular file"));
+  unlink(path.c_str());
+}
+
 TEST(GgufFile, VersionsAndByteOrder) {
   EXPECT_TRUE(OpenBytes(Small().Version(2).Bytes()).ok());
   ExpectRefused(Small().Version(1), Code::kUnimplemented, "version 1");
