@@ -36,19 +36,22 @@ terminal=0
 [ ! -t 2 ] || terminal=1
 export NINJA_STATUS='[%f/%t] '
 # Ninja writes one line an object into a pipe; a terminal shows the newest, a file every tenth part.
+show_progress() {
+  local line done total part=0 shown=0
+  while IFS= read -r line; do
+    [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]] || continue
+    done=${BASH_REMATCH[1]} total=${BASH_REMATCH[2]} shown=1
+    if [ $terminal = 1 ]; then
+      printf '\r\033[Kbuilding %d of %d' "$done" "$total" >&2
+    elif [ "$total" -ge 10 ] && [ $((10 * done / total)) -gt $part ]; then
+      part=$((10 * done / total))
+      echo "building $done of $total" >&2
+    fi
+  done
+  [ $terminal = 0 ] || [ $shown = 0 ] || echo >&2
+}
 set +e
-cmake --build "$folder" -j "$jobs" "${targets[@]}" 2>&1 | tee -a "$log" |
-  awk -v terminal="$terminal" '
-    match($0, /^\[[0-9]+\/[0-9]+\]/) {
-      split(substr($0, 2, RLENGTH - 2), count, "/")
-      if (terminal) printf "\r\033[Kbuilding %d of %d", count[1], count[2] > "/dev/stderr"
-      else if (count[2] >= 10 && int(10 * count[1] / count[2]) > part) {
-        part = int(10 * count[1] / count[2])
-        print "building " count[1] " of " count[2] > "/dev/stderr"
-      }
-      shown = 1
-    }
-    END { if (terminal && shown) printf "\n" > "/dev/stderr" }'
+cmake --build "$folder" -j "$jobs" "${targets[@]}" 2>&1 | tee -a "$log" | show_progress
 status=${PIPESTATUS[0]}
 set -e
 [ "$status" = 0 ] || fail

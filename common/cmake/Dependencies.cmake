@@ -16,8 +16,6 @@ find_package(PkgConfig REQUIRED)
 # By pkg-config, since the CMake file of Debian 13's package names libraries where they are not.
 pkg_check_modules(UCX REQUIRED IMPORTED_TARGET ucx)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
-# Not its CMake package: Debian 13's names libraries that are not there.
-pkg_check_modules(UCX REQUIRED IMPORTED_TARGET ucx)
 
 function(millrace_dependency name)
   add_library(millrace_dep_${name} INTERFACE)
