@@ -17,6 +17,11 @@ size_t LongestToken(const recipe::Tokenizer& tokenizer) {
   return longest;
 }
 
+size_t Messages(const gateway::Prompt& prompt) {
+  const auto* chat = std::get_if<recipe::Conversation>(&prompt);
+  return chat == nullptr ? 0 : chat->messages.size();
+}
+
 size_t TextBytes(const gateway::Prompt& prompt) {
   if (const auto* text = std::get_if<std::string>(&prompt)) return text->size();
   size_t bytes = 0;
@@ -81,8 +86,9 @@ ModelText::ModelText(std::string model_name, std::shared_ptr<const recipe::Model
 StatusOr<PreparedPrompt> PreparePrompt(const ModelText& model, const gateway::CompletionRequest& request,
                                        uint32_t context_tokens, uint64_t seed) {
   MR_RETURN_IF_ERROR(CheckIds(request, model.tokenizer->vocab_size()));
-  // A text that can't fit even if every token were the longest one is not worth tokenizing.
-  size_t least = TextBytes(request.prompt) / model.longest_token_bytes;
+  // Not worth rendering: a text that can't fit even if every token were the longest one, and more messages than tokens,
+  // since a template marks each.
+  size_t least = std::max(TextBytes(request.prompt) / model.longest_token_bytes, Messages(request.prompt));
   if (least >= context_tokens) return TooLong(request.prompt, least, true, context_tokens);
   MR_ASSIGN_OR_RETURN(std::vector<TokenId> ids, PromptIds(model, request.prompt));
   if (ids.empty()) {

@@ -484,6 +484,18 @@ TEST_F(GatewayRuntimeTest, PromptThatLeavesNoRoom) {
   EXPECT_EQ(sink_.ids.size(), 1u);  // clamped
 }
 
+// Rendering 100,000 short messages took seconds, in which no other request was prepared.
+TEST_F(GatewayRuntimeTest, MoreMessagesThanContextAreRefusedUnrendered) {
+  Start();
+  auto request = Request();
+  // The template refuses this name when it is rendered.
+  request.prompt =
+      recipe::Conversation{std::vector<recipe::Message>(1000, {"user", std::vector<std::string>{"x"}, "nobody"})};
+  Send(request);
+  ASSERT_TRUE(RunToEnd());
+  ExpectFailed(Code::kInvalidArgument, Reason::kContextLengthExceeded);
+}
+
 TEST_F(GatewayRuntimeTest, ReadyNeedsBothRolesOfOneLayout) {
   Start();
   EXPECT_EQ(runtime_->Models().front().context_tokens, 1000u);
