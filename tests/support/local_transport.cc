@@ -36,7 +36,8 @@ struct LocalFabricState {
       return Complete(id, {Code::kUnavailable, Reason::kPeerLost, "told to fail"});
     }
     if (region == regions.end()) return Complete(id, NotFound("the region is gone"));
-    if (get.offset + get.into.size() > region->second.size()) {
+    const size_t size = region->second.size();
+    if (get.offset > size || get.into.size() > size - get.offset) {
       return Complete(id, {Code::kOutOfRange, "beyond the region"});
     }
     std::memcpy(get.into.data(), region->second.data() + get.offset, get.into.size());
