@@ -13,6 +13,12 @@ namespace millrace {
 using Task = std::function<void()>;
 enum class TimerId : uint64_t { kNone = 0 };
 
+// The next multiple of `interval` on the clock. Periodic work set to it wakes together, within a process and between
+// processes that share a clock, instead of each at a time of its own: what is idle sleeps longer.
+constexpr TimePoint NextBeat(TimePoint now, Duration interval) {
+  return now + interval - now.time_since_epoch() % interval;
+}
+
 class Executor {
  public:
   virtual ~Executor() = default;

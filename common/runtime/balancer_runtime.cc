@@ -75,7 +75,7 @@ BalancerRuntime::~BalancerRuntime() { executor_.Cancel(timer_); }
 
 void BalancerRuntime::Start() {
   started_ = last_tick_ = executor_.Now();
-  timer_ = executor_.PostAfter(options_.liveness.heartbeat, [this] { Tick(); });
+  timer_ = executor_.PostAt(NextBeat(executor_.Now(), options_.liveness.heartbeat), [this] { Tick(); });
 }
 
 void BalancerRuntime::Drain() {
@@ -310,7 +310,7 @@ void BalancerRuntime::PoolChanged() {
 // ---- time ----------------------------------------------------------------------------------------------------------
 
 void BalancerRuntime::Tick() {
-  timer_ = executor_.PostAfter(options_.liveness.heartbeat, [this] { Tick(); });
+  timer_ = executor_.PostAt(NextBeat(executor_.Now(), options_.liveness.heartbeat), [this] { Tick(); });
   const TimePoint now = executor_.Now();
   // This process was itself stopped or starved: what the instances said meanwhile may still be on its way.
   const Duration late = now - last_tick_ - options_.liveness.heartbeat;

@@ -70,7 +70,7 @@ Counter& DecodeRuntime::Ended(const char* cause) {
 }
 
 void DecodeRuntime::Start() {
-  tick_ = wiring_.control.PostAfter(options_.liveness.heartbeat, [this] { Tick(); });
+  tick_ = wiring_.control.PostAt(NextBeat(wiring_.control.Now(), options_.liveness.heartbeat), [this] { Tick(); });
 }
 
 void DecodeRuntime::Drain() {

@@ -46,7 +46,7 @@ void GatewayRuntime::Tick() {
   decode_watch_.Tick();
   TimePoint now = control_.Now();
   for (auto& [id, call] : calls_) call->Tick(now);
-  tick_ = control_.PostAfter(options_.liveness.heartbeat, [this] { Tick(); });
+  tick_ = control_.PostAt(NextBeat(control_.Now(), options_.liveness.heartbeat), [this] { Tick(); });
 }
 
 std::shared_ptr<const ModelText> GatewayRuntime::FindModel(const std::string& name) const {

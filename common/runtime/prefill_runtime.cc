@@ -101,7 +101,7 @@ Counter& PrefillRuntime::HandoffFailure(Reason reason) {
 }
 
 void PrefillRuntime::Start() {
-  tick_ = wiring_.control.PostAfter(options_.liveness.heartbeat, [this] { Tick(); });
+  tick_ = wiring_.control.PostAt(NextBeat(wiring_.control.Now(), options_.liveness.heartbeat), [this] { Tick(); });
 }
 
 void PrefillRuntime::Drain() {

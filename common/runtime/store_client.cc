@@ -27,7 +27,7 @@ Task StoreClient::Guarded(Task task) const {
 }
 
 void StoreClient::Tick() {
-  tick_ = wiring_.control.PostAfter(options_.liveness.heartbeat, [this] { Tick(); });
+  tick_ = wiring_.control.PostAt(NextBeat(wiring_.control.Now(), options_.liveness.heartbeat), [this] { Tick(); });
   addresses_ = wiring_.addresses.Addresses();
   for (auto& [address, connection] : connections_) {
     if (std::binary_search(addresses_.begin(), addresses_.end(), address)) {

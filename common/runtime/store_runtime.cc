@@ -415,7 +415,7 @@ void StoreRuntime::FinishPut(PutId id, const Status& status) {
 // ---- time ----------------------------------------------------------------------------------------------------------
 
 void StoreRuntime::Tick() {
-  tick_ = wiring_.control.PostAfter(options_.liveness.heartbeat, [this] { Tick(); });
+  tick_ = wiring_.control.PostAt(NextBeat(wiring_.control.Now(), options_.liveness.heartbeat), [this] { Tick(); });
   const TimePoint now = wiring_.control.Now();
   const peer::Heartbeat heartbeat{.progress = progress_, .busy = reads_under_way_ > 0 || writing_};
   std::vector<std::pair<SessionId, Status>> dead;

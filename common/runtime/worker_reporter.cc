@@ -90,7 +90,7 @@ void WorkerReporter::Tick() {
   }
   connected_gauge_.Set(connected());
   if (now - last_report_ >= options_.liveness.heartbeat / 2) Report();
-  tick_ = wiring_.control.PostAfter(options_.liveness.heartbeat / 2, [this] { Tick(); });
+  tick_ = wiring_.control.PostAt(NextBeat(wiring_.control.Now(), options_.liveness.heartbeat / 2), [this] { Tick(); });
 }
 
 }  // namespace millrace::runtime

@@ -201,7 +201,7 @@ void RunningProcess::PollReady() {
     ready_gauge_->Set(now ? 1 : 0);
     Log(LogLevel::kInfo, now ? "ready" : "not_ready", {{"name", common_.name}});
   }
-  control_.PostAfter(kReadyPoll, [this] { PollReady(); });
+  control_.PostAt(NextBeat(control_.Now(), kReadyPoll), [this] { PollReady(); });
 }
 
 std::string RunningProcess::StatusJson() {

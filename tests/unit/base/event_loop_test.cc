@@ -74,5 +74,11 @@ TEST(ManualExecutorTest, TimeMovesOnlyByAdvance) {
   EXPECT_EQ(order, (std::vector<int>{1, 11, 15, 2}));
 }
 
+TEST(NextBeatTest, IsTheNextMultipleAndNeverNow) {
+  EXPECT_EQ(NextBeat(TimePoint(Milliseconds(1001)), Milliseconds(250)), TimePoint(Milliseconds(1250)));
+  EXPECT_EQ(NextBeat(TimePoint(Milliseconds(1249)), Milliseconds(250)), TimePoint(Milliseconds(1250)));
+  EXPECT_EQ(NextBeat(TimePoint(Milliseconds(1250)), Milliseconds(250)), TimePoint(Milliseconds(1500)));
+}
+
 }  // namespace
 }  // namespace millrace
