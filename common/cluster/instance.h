@@ -21,6 +21,7 @@ struct ModelIdentity {
   std::string name;           // what clients call it
   std::string layout_digest;  // kv::Layout::Digest(): model, layout and numerics class; pairs only with its equal
   uint32_t context_tokens = 0;
+  std::string model_digest;  // SHA-256 of the model file, hex: a gateway uses workers of exactly its own file
   friend bool operator==(const ModelIdentity&, const ModelIdentity&) = default;
 };
 

@@ -26,7 +26,8 @@ Status CheckInfo(const InstanceInfo& info, Role role) {
 }  // namespace
 
 bool ModelSelector::Matches(const ModelIdentity& model) const {
-  return (name.empty() || name == model.name) && (layout_digest.empty() || layout_digest == model.layout_digest);
+  return (name.empty() || name == model.name) && (layout_digest.empty() || layout_digest == model.layout_digest) &&
+         (model_digest.empty() || model_digest == model.model_digest);
 }
 
 std::string_view DeathCauseName(DeathCause cause) {

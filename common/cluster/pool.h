@@ -29,10 +29,11 @@ struct PoolOptions {
   Duration settle = Milliseconds(150);     // a report this much younger than a pick is taken to include it
 };
 
-// Which instances a request can use. An empty name or digest matches any.
+// Which instances a request can use. An empty field matches any.
 struct ModelSelector {
   std::string name;
   std::string layout_digest;
+  std::string model_digest;
   bool Matches(const ModelIdentity& model) const;
   friend auto operator<=>(const ModelSelector&, const ModelSelector&) = default;
 };

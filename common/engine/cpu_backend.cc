@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "common/base/log.h"
-#include "common/engine/cpu/cache_dir.h"
 #include "common/engine/cpu/forward.h"
-#include "common/engine/cpu/model_digest.h"
 #include "common/engine/cpu/plan.h"
 #include "common/engine/cpu/thread_team.h"
+#include "common/model/cache_dir.h"
+#include "common/model/model_digest.h"
 
 namespace millrace::engine {
 namespace {
@@ -119,7 +119,7 @@ class CpuBackend final : public Backend {
 
 std::string CacheDir(const CpuOptions& options) {
   if (!options.use_cache) return "";
-  return options.cache_dir.empty() ? cpu::DefaultCacheDir() : options.cache_dir;
+  return options.cache_dir.empty() ? model::DefaultCacheDir() : options.cache_dir;
 }
 
 }  // namespace
@@ -138,7 +138,7 @@ StatusOr<std::unique_ptr<Backend>> OpenCpuBackend(const CpuOptions& options, con
 
 StatusOr<std::unique_ptr<Backend>> OpenCpuBackend(const CpuOptions& options) {
   MR_ASSIGN_OR_RETURN(const std::shared_ptr<const model::GgufFile> file, model::GgufFile::Open(options.model_path));
-  MR_ASSIGN_OR_RETURN(const std::string digest, cpu::ModelDigest(options.model_path, CacheDir(options)));
+  MR_ASSIGN_OR_RETURN(const std::string digest, model::ModelDigest(options.model_path, CacheDir(options)));
   MR_RETURN_IF_ERROR(file->CheckUnchanged());
   return OpenCpuBackend(options, *file, digest);
 }

@@ -51,6 +51,7 @@ struct PickRequest {
   std::string request_id;
   std::string model;           // by name, from the gateway; empty when layout_digest is given
   std::string layout_digest;   // prefill asks for a decode instance of exactly its own
+  std::string model_digest;    // the gateway asks for workers of exactly its own model file
   uint32_t prompt_tokens = 0;  // tokens whose KV will be computed (prefill) or held (decode)
   uint32_t max_new_tokens = 0;
   std::vector<cluster::Incarnation> excluded;  // tried before for this request

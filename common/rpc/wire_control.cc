@@ -122,6 +122,7 @@ void ToWire(const peer::PickRequest& in, pb::PickRequest& out) {
   out.set_request_id(in.request_id);
   out.set_model(in.model);
   out.set_layout_digest(in.layout_digest);
+  out.set_model_digest(in.model_digest);
   out.set_prompt_tokens(in.prompt_tokens);
   out.set_max_new_tokens(in.max_new_tokens);
   out.mutable_excluded_incarnations()->Add(in.excluded.begin(), in.excluded.end());
@@ -131,6 +132,7 @@ Status FromWire(const pb::PickRequest& in, peer::PickRequest& out) {
   MR_RETURN_IF_ERROR(CopyText("request_id", in.request_id(), out.request_id));
   MR_RETURN_IF_ERROR(CopyText("model", in.model(), out.model));
   MR_RETURN_IF_ERROR(CopyText("layout_digest", in.layout_digest(), out.layout_digest));
+  MR_RETURN_IF_ERROR(CopyText("model_digest", in.model_digest(), out.model_digest));
   out.prompt_tokens = in.prompt_tokens();
   out.max_new_tokens = in.max_new_tokens();
   return CopyList("excluded_incarnations", in.excluded_incarnations(), kMaxIncarnations, out.excluded);

@@ -54,13 +54,14 @@ void ToWire(const cluster::ModelIdentity& in, pb::ModelIdentity& out) {
   out.set_name(in.name);
   out.set_layout_digest(in.layout_digest);
   out.set_context_tokens(in.context_tokens);
+  out.set_model_digest(in.model_digest);
 }
 
 Status FromWire(const pb::ModelIdentity& in, cluster::ModelIdentity& out) {
   MR_RETURN_IF_ERROR(CopyText("model.name", in.name(), out.name));
   MR_RETURN_IF_ERROR(CopyText("model.layout_digest", in.layout_digest(), out.layout_digest));
   out.context_tokens = in.context_tokens();
-  return OkStatus();
+  return CopyText("model.model_digest", in.model_digest(), out.model_digest);
 }
 
 void ToWire(const peer::MemoryAddress& in, pb::MemoryAddress& out) {

@@ -15,10 +15,13 @@ constexpr size_t kMaxPendingHeartbeats = 16;
 std::string Describe(const cluster::ModelSelector& selector) {
   std::string text = selector.name.empty() ? "any model" : "model '" + selector.name + "'";
   if (!selector.layout_digest.empty()) text += " with layout " + selector.layout_digest.substr(0, 12);
+  if (!selector.model_digest.empty()) text += " of file " + selector.model_digest.substr(0, 12);
   return text;
 }
 
-cluster::ModelSelector SelectorOf(const peer::PickRequest& request) { return {request.model, request.layout_digest}; }
+cluster::ModelSelector SelectorOf(const peer::PickRequest& request) {
+  return {request.model, request.layout_digest, request.model_digest};
+}
 
 }  // namespace
 

@@ -115,6 +115,7 @@ void GatewayCall::TryNextReplica(Status last) {
   peer::PickRequest pick;
   pick.request_id = generation.request_id;
   pick.model = model_->name;
+  pick.model_digest = model_->digest;
   pick.prompt_tokens = static_cast<uint32_t>(generation.tokens.size());
   pick.max_new_tokens = generation.max_new_tokens - machine_->generated();
   pick.excluded = excluded_;

@@ -77,8 +77,10 @@ Status CheckIds(const gateway::CompletionRequest& request, uint32_t vocabulary) 
 
 }  // namespace
 
-ModelText::ModelText(std::string model_name, std::shared_ptr<const recipe::ModelRecipe> model_recipe)
+ModelText::ModelText(std::string model_name, std::string model_digest,
+                     std::shared_ptr<const recipe::ModelRecipe> model_recipe)
     : name(std::move(model_name)),
+      digest(std::move(model_digest)),
       recipe(std::move(model_recipe)),
       tokenizer(recipe->tokenizer()),
       longest_token_bytes(LongestToken(*tokenizer)) {}

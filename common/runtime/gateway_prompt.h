@@ -13,8 +13,9 @@ namespace millrace::runtime {
 
 // A model's text side, and what is worked out of it once.
 struct ModelText {
-  ModelText(std::string model_name, std::shared_ptr<const recipe::ModelRecipe> model_recipe);
+  ModelText(std::string model_name, std::string model_digest, std::shared_ptr<const recipe::ModelRecipe> model_recipe);
   const std::string name;
+  const std::string digest;
   const std::shared_ptr<const recipe::ModelRecipe> recipe;
   const std::shared_ptr<const recipe::Tokenizer> tokenizer;
   const size_t longest_token_bytes;  // at least 1

@@ -29,7 +29,7 @@ GatewayRuntime::GatewayRuntime(GatewayOptions options, GatewayLinks links, Execu
       rng_(options_.random_seed),
       alive_(std::make_shared<bool>(true)) {
   for (const GatewayModel& model : options_.models) {
-    models_.push_back(std::make_shared<const ModelText>(model.name, model.recipe));
+    models_.push_back(std::make_shared<const ModelText>(model.name, model.digest, model.recipe));
   }
 }
 
@@ -54,11 +54,11 @@ std::shared_ptr<const ModelText> GatewayRuntime::FindModel(const std::string& na
   return it == models_.end() ? nullptr : *it;
 }
 
-uint32_t GatewayRuntime::ReadyContext(const std::string& name) const {
+uint32_t GatewayRuntime::ReadyContext(const ModelText& model) const {
   uint32_t context = 0;
   std::vector<peer::PoolModel> decode = decode_watch_.ReadyModels();
   for (const peer::PoolModel& prefill : prefill_watch_.ReadyModels()) {
-    if (prefill.model.name != name) continue;
+    if (prefill.model.name != model.name || prefill.model.model_digest != model.digest) continue;
     for (const peer::PoolModel& other : decode) {
       if (other.model.layout_digest != prefill.model.layout_digest) continue;
       uint32_t both = std::min(prefill.model.context_tokens, other.model.context_tokens);
@@ -69,34 +69,39 @@ uint32_t GatewayRuntime::ReadyContext(const std::string& name) const {
 }
 
 Status GatewayRuntime::CheckModel(const std::string& name) const {
-  if (!FindModel(name)) {
+  const auto model = FindModel(name);
+  if (!model) {
     return Status(Code::kNotFound, Reason::kModelNotFound,
                   "The model does not exist here. GET /v1/models lists those that do.")
         .WithParam("model");
   }
-  if (ReadyContext(name) == 0) {
-    return Status(Code::kUnavailable, Reason::kNoInstance, "No worker is ready for the model. Try again shortly.")
-        .WithRetryAfterMs(kNotReadyRetryMs);
-  }
-  return OkStatus();
+  if (ReadyContext(*model) > 0) return OkStatus();
+  const std::vector<peer::PoolModel> ready = prefill_watch_.ReadyModels();
+  const bool other_file = std::any_of(ready.begin(), ready.end(), [&](const peer::PoolModel& other) {
+    return other.model.name == name && other.model.model_digest != model->digest;
+  });
+  return Status(Code::kUnavailable, Reason::kNoInstance,
+                other_file ? "The ready workers have another file of the model than the gateway. Try again when both "
+                             "have the same."
+                           : "No worker is ready for the model. Try again shortly.")
+      .WithRetryAfterMs(kNotReadyRetryMs);
 }
 
 std::vector<gateway::ServedModel> GatewayRuntime::Models() const {
   std::vector<gateway::ServedModel> models;
-  for (const auto& model : models_) models.push_back({model->name, ReadyContext(model->name)});
+  for (const auto& model : models_) models.push_back({model->name, ReadyContext(*model)});
   return models;
 }
 
 bool GatewayRuntime::Ready() const {
-  return std::any_of(models_.begin(), models_.end(),
-                     [this](const auto& model) { return ReadyContext(model->name) > 0; });
+  return std::any_of(models_.begin(), models_.end(), [this](const auto& model) { return ReadyContext(*model) > 0; });
 }
 
 CallId GatewayRuntime::Start(gateway::CompletionRequest request, gateway::CompletionSink& sink) {
   uint64_t id = next_call_++;
   Status status = CheckModel(request.model);
-  uint32_t context = ReadyContext(request.model);
   auto model = FindModel(request.model);
+  uint32_t context = model ? ReadyContext(*model) : 0;
   auto call = std::make_shared<GatewayCall>(*this, id, std::move(request), std::move(model), sink);
   calls_.emplace(id, call);
   ShowGauges();

@@ -25,6 +25,7 @@ namespace millrace::runtime {
 struct GatewayModel {
   std::string name;  // what clients and workers call it
   std::shared_ptr<const recipe::ModelRecipe> recipe;
+  std::string digest;  // of the model file; only workers of the same file are used
 };
 
 struct GatewayOptions {
@@ -73,7 +74,7 @@ class GatewayRuntime final : public gateway::CompletionService {
   void Tick();
   std::shared_ptr<const ModelText> FindModel(const std::string& name) const;
   // The context of the model as ready workers have it; 0 when a role has none.
-  uint32_t ReadyContext(const std::string& name) const;
+  uint32_t ReadyContext(const ModelText& model) const;
   void Ended(gateway::CallId call);
   // A prefill balancer replica that is not in `tried`; live ones first; "" when none is left.
   std::string ChooseReplica(const std::vector<std::string>& tried);

@@ -19,6 +19,8 @@ void Config::Describe(config::Schema& schema) {
   schema.Add("port", &port, {.help = "port of the HTTP API; 0 = any free one"});
   schema.Add("model", &model, {.help = "GGUF file whose tokenizer and chat template are used", .required = true});
   schema.Add("served-model-name", &served_model_name, {.help = "what clients call the model; empty = the file's stem"});
+  schema.Add("cache-dir", &cache_dir,
+             {.help = "folder where digests of model files are remembered; empty = the user's cache folder"});
   schema.Add("prefill-balancers", &prefill_balancers,
              {.help = "host:port of the prefill balancer's replicas, comma-separated; names may have many addresses",
               .required = true});
@@ -83,9 +85,10 @@ StatusOr<api::FrontendOptions> Config::FrontendOptions() const {
   return options;
 }
 
-runtime::GatewayOptions Config::GatewayOptions(std::shared_ptr<const recipe::ModelRecipe> recipe) const {
+runtime::GatewayOptions Config::GatewayOptions(std::shared_ptr<const recipe::ModelRecipe> recipe,
+                                               std::string model_digest) const {
   runtime::GatewayOptions options;
-  options.models.push_back({ModelName(), std::move(recipe)});
+  options.models.push_back({ModelName(), std::move(recipe), std::move(model_digest)});
   options.rules = rules;
   options.liveness = liveness;
   options.most_reentries_at_once = most_reentries_at_once;

@@ -15,6 +15,7 @@ struct Config {
   uint16_t port = 8080;
   std::string model;
   std::string served_model_name;
+  std::string cache_dir;  // empty = the user's cache folder
   std::string prefill_balancers;
   std::string decode_balancers;
   std::string api_key_file;
@@ -34,7 +35,8 @@ struct Config {
   std::string ModelName() const;  // what clients call it
   http::ServerOptions ServerOptions(const std::string& host) const;
   StatusOr<api::FrontendOptions> FrontendOptions() const;  // reads the key file
-  runtime::GatewayOptions GatewayOptions(std::shared_ptr<const recipe::ModelRecipe> recipe) const;
+  runtime::GatewayOptions GatewayOptions(std::shared_ptr<const recipe::ModelRecipe> recipe,
+                                         std::string model_digest) const;
 };
 
 }  // namespace millrace::gateway_service

@@ -6,7 +6,9 @@
 #include "common/base/event_loop.h"
 #include "common/http/router.h"
 #include "common/http/server.h"
+#include "common/model/cache_dir.h"
 #include "common/model/gguf.h"
+#include "common/model/model_digest.h"
 #include "common/model/recipe_from_gguf.h"
 #include "common/rpc/addresses.h"
 #include "common/rpc/dialer.h"
@@ -24,8 +26,12 @@ class GatewayService final : public shell::Service {
   // Reads the model's text side and the key file.
   Status Load() {
     MR_RETURN_IF_ERROR(config_.Validate(process_.common().host));
+    process_.SetPhase("reading the model file");
     MR_ASSIGN_OR_RETURN(auto file, model::GgufFile::Open(config_.model));
     MR_ASSIGN_OR_RETURN(auto recipe, model::RecipeFromGguf(*file));
+    const std::string cache_dir = config_.cache_dir.empty() ? model::DefaultCacheDir() : config_.cache_dir;
+    MR_ASSIGN_OR_RETURN(std::string digest, model::ModelDigest(config_.model, cache_dir));
+    MR_RETURN_IF_ERROR(file->CheckUnchanged());
     MR_ASSIGN_OR_RETURN(api::FrontendOptions frontend_options, config_.FrontendOptions());
     MR_ASSIGN_OR_RETURN(prefill_balancers_, rpc::DnsAddresses::Create(config_.prefill_balancers));
     MR_ASSIGN_OR_RETURN(decode_balancers_, rpc::DnsAddresses::Create(config_.decode_balancers));
@@ -41,8 +47,8 @@ class GatewayService final : public shell::Service {
                                 watch_.get(),
                                 prefill_balancers_.get(),
                                 decode_balancers_.get()};
-    runtime_ = std::make_unique<runtime::GatewayRuntime>(config_.GatewayOptions(std::move(recipe)), links, control,
-                                                         process_.metrics());
+    runtime_ = std::make_unique<runtime::GatewayRuntime>(config_.GatewayOptions(std::move(recipe), std::move(digest)),
+                                                         links, control, process_.metrics());
     frontend_ =
         std::make_unique<api::Frontend>(std::move(frontend_options), *runtime_, control, work_, process_.metrics());
     frontend_->Register(router_);

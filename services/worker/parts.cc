@@ -90,7 +90,8 @@ void WorkerParts::StartReports(const shell::Process& process, cluster::Role role
   options.info.incarnation = process.incarnation();
   options.info.role = role;
   options.info.address = address;
-  options.info.model = {config_.ModelName(), backend_->layout().Digest(), context_tokens()};
+  options.info.model = {config_.ModelName(), backend_->layout().Digest(), context_tokens(),
+                        backend_->layout().model_digest};
   options.info.max_sequences = max_sequences;
   options.info.total_blocks = backend_->block_count();
   options.liveness = config_.liveness;

@@ -407,6 +407,16 @@ TEST_F(BalancerRuntimeTest, LayoutsAreNeverMixed) {
   for (int i = 0; i < 2; ++i) EXPECT_EQ(Target({.layout_digest = "digest-b"}), 12u);
 }
 
+TEST_F(BalancerRuntimeTest, GatewayGetsWorkersOfItsOwnModelFileOnly) {
+  StartBalancer();
+  for (const char* id : {"a", "b"}) {
+    cluster::InstanceInfo info = Info(id, *id == 'a' ? 11 : 12, Role::kPrefill);
+    info.model.model_digest = id;
+    AddWorker(info);
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Target({.model = "model", .model_digest = "b"}), 12u);
+}
+
 TEST_F(BalancerRuntimeTest, DrainingWorkersGetNothingNew) {
   StartBalancer();
   FakeWorker& worker = AddWorker("a", 11);

@@ -22,6 +22,7 @@ using request::TokenId;
 constexpr TokenId kEos = 256;
 constexpr uint32_t kVocabulary = 300;
 constexpr const char* kModel = "test-model";
+constexpr const char* kModelDigest = "file";
 
 // One id a byte; id 256 is a control token.
 class ByteTokenizer final : public recipe::Tokenizer {
@@ -388,7 +389,7 @@ class FakeBalancer final : public peer::Service<peer::PickProtocol>, public peer
   size_t open_picks() const { return picks_.size(); }
 
   const std::string address;
-  peer::PoolState state{{{{kModel, "layout", 1000}, 1}}, {}};
+  peer::PoolState state{{{{kModel, "layout", 1000, kModelDigest}, 1}}, {}};
   std::vector<FakePrefill*> prefills;
   bool silent_picks = false;  // takes them and never answers
   std::optional<Status> shed;

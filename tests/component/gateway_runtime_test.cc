@@ -36,7 +36,7 @@ class GatewayRuntimeTest : public ::testing::Test {
   ~GatewayRuntimeTest() override { runtime_.reset(); }
 
   void Start(GatewayOptions options = {}) {
-    options.models = {{fakes::kModel, std::make_shared<fakes::ByteRecipe>()}};
+    options.models = {{fakes::kModel, std::make_shared<fakes::ByteRecipe>(), fakes::kModelDigest}};
     GatewayLinks links{&work_,       pick_.get(),         prefill_.get(),    decode_.get(),
                        watch_.get(), &prefill_balancers_, &decode_balancers_};
     runtime_ = std::make_unique<GatewayRuntime>(std::move(options), links, control_, *metrics_);
@@ -499,7 +499,7 @@ TEST_F(GatewayRuntimeTest, MoreMessagesThanContextAreRefusedUnrendered) {
 TEST_F(GatewayRuntimeTest, ReadyNeedsBothRolesOfOneLayout) {
   Start();
   EXPECT_EQ(runtime_->Models().front().context_tokens, 1000u);
-  db_.Publish({{{{fakes::kModel, "another layout", 1000}, 1}}, {}});
+  db_.Publish({{{{fakes::kModel, "another layout", 1000, fakes::kModelDigest}, 1}}, {}});
   time_.Advance(Milliseconds(10));
   EXPECT_FALSE(runtime_->Ready());
   EXPECT_EQ(runtime_->CheckModel(fakes::kModel).reason(), Reason::kNoInstance);
@@ -507,10 +507,30 @@ TEST_F(GatewayRuntimeTest, ReadyNeedsBothRolesOfOneLayout) {
   Send(Request());
   ASSERT_TRUE(RunToEnd());
   ExpectFailed(Code::kUnavailable, Reason::kNoInstance);
-  db_.Publish({{{{fakes::kModel, "layout", 500}, 2}}, {}});
+  db_.Publish({{{{fakes::kModel, "layout", 500, fakes::kModelDigest}, 2}}, {}});
   time_.Advance(Milliseconds(10));
   EXPECT_TRUE(runtime_->Ready());
   EXPECT_EQ(runtime_->Models().front().context_tokens, 500u);
+}
+
+TEST_F(GatewayRuntimeTest, WorkersOfAnotherModelFileOfTheSameNameAreNotUsed) {
+  Start();
+  for (auto* balancer : {&pb1_, &pb2_, &db_}) balancer->Publish({{{{fakes::kModel, "layout", 1000, "other"}, 1}}, {}});
+  time_.Advance(Milliseconds(10));
+  EXPECT_FALSE(runtime_->Ready());
+  const Status refused = runtime_->CheckModel(fakes::kModel);
+  EXPECT_EQ(refused.reason(), Reason::kNoInstance);
+  EXPECT_NE(refused.message().find("another file"), std::string::npos) << refused.message();
+}
+
+TEST_F(GatewayRuntimeTest, PicksNameTheModelFile) {
+  Start();
+  Send(Request());
+  ASSERT_TRUE(RunToEnd());
+  for (const auto* balancer : {&pb1_, &pb2_}) {
+    for (const peer::PickRequest& pick : balancer->picks) EXPECT_EQ(pick.model_digest, fakes::kModelDigest);
+  }
+  EXPECT_EQ(pb1_.picks.size() + pb2_.picks.size(), 1u);
 }
 
 TEST_F(GatewayRuntimeTest, BalancerThatDiesIsWatchedAgain) {

@@ -38,7 +38,7 @@ struct StubGateway {
     for (auto* worker : {&d1, &d2}) worker->pace = Duration(0);
     p1.pace = Duration(0);
     runtime::GatewayOptions options;
-    options.models = {{fakes::kModel, std::make_shared<fakes::ByteRecipe>()}};
+    options.models = {{fakes::kModel, std::make_shared<fakes::ByteRecipe>(), fakes::kModelDigest}};
     runtime::GatewayLinks links{&work,       pick.get(),         prefill.get(),    decode.get(),
                                 watch.get(), &prefill_balancers, &decode_balancers};
     gateway = std::make_unique<runtime::GatewayRuntime>(std::move(options), links, control, *metrics);

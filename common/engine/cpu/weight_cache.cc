@@ -9,8 +9,8 @@
 
 #include "common/base/crc32c.h"
 #include "common/base/log.h"
-#include "common/engine/cpu/cache_dir.h"
 #include "common/engine/cpu/weights.h"
+#include "common/model/cache_dir.h"
 
 namespace millrace::engine::cpu {
 namespace {
@@ -61,15 +61,15 @@ Header HeaderFor(const std::string& index_text, uint64_t data_bytes, uint32_t da
 
 // kNotFound when absent, kDataLoss when damaged or of another index.
 StatusOr<Weights> MapPacked(const std::string& path, const WeightIndex& index, const std::string& digest) {
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const model::Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return ErrnoStatus(errno, "opening " + path);
   Header header{};
-  MR_RETURN_IF_ERROR(ReadExactly(file.get(), 0, std::as_writable_bytes(std::span(&header, 1)), path));
+  MR_RETURN_IF_ERROR(model::ReadExactly(file.get(), 0, std::as_writable_bytes(std::span(&header, 1)), path));
   const std::string text = IndexText(index, digest);
   const Header wanted = HeaderFor(text, index.bytes, header.data_crc);
   if (std::memcmp(&header, &wanted, sizeof(header)) != 0) return DataLoss(path + " has another header");
   std::string found(text.size(), '\0');
-  MR_RETURN_IF_ERROR(ReadExactly(file.get(), sizeof(Header), std::as_writable_bytes(std::span(found)), path));
+  MR_RETURN_IF_ERROR(model::ReadExactly(file.get(), sizeof(Header), std::as_writable_bytes(std::span(found)), path));
   if (found != text) return DataLoss(path + " has another index");
   struct stat info {};
   if (fstat(file.get(), &info) != 0) return ErrnoStatus(errno, "examining " + path);
@@ -92,7 +92,7 @@ Status WritePacked(const std::string& dir, const std::string& name, const std::s
   const std::vector<std::byte> padding(header.data_offset - sizeof(header) - index_text.size());
   const std::array<std::span<const std::byte>, 4> pieces = {std::as_bytes(std::span(&header, 1)),
                                                             std::as_bytes(std::span(index_text)), padding, data};
-  return WriteCacheFile(dir, name, pieces);
+  return model::WriteCacheFile(dir, name, pieces);
 }
 
 }  // namespace

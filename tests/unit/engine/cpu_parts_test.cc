@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/engine/cpu/model_digest.h"
 #include "common/engine/cpu/packing.h"
 #include "common/engine/cpu/rope_angles.h"
 #include "common/engine/cpu/thread_team.h"
@@ -160,25 +159,6 @@ TEST_F(WeightCacheTest, ModelThatShrinksWhilePackedIsAnError) {
   ASSERT_FALSE(weights.ok());
   EXPECT_EQ(weights.status().code(), Code::kFailedPrecondition);
   EXPECT_TRUE(fs::is_empty(dir_));
-}
-
-TEST_F(WeightCacheTest, DigestIsRememberedUntilTheFileChanges) {
-  const test::TemporaryFile file("abc");
-  constexpr char kAbc[] = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-  EXPECT_EQ(*ModelDigest(file.path(), ""), kAbc);
-  EXPECT_EQ(*ModelDigest(file.path(), dir_), kAbc);
-  // A remembered digest is taken as it is; one that is damaged is not.
-  const std::string memo = CacheFile();
-  std::string text;
-  std::getline(std::ifstream(memo), text, '\0');
-  const auto at = static_cast<std::streamoff>(text.find(kAbc));
-  std::fstream(memo, std::ios::in | std::ios::out).seekp(at) << "c";
-  EXPECT_EQ((*ModelDigest(file.path(), dir_))[0], 'c');
-  std::fstream(memo, std::ios::in | std::ios::out).seekp(at) << "x";
-  EXPECT_EQ(*ModelDigest(file.path(), dir_), kAbc);
-  file.Rewrite("abcd");
-  EXPECT_EQ(*ModelDigest(file.path(), dir_), "88d4266fd4e6338d13b845fcf289579d209c897823b9217da3e161936f031589");
-  EXPECT_EQ(ModelDigest("/nonexistent", dir_).status().code(), Code::kNotFound);
 }
 
 TEST(ThreadTeam, HandsOutEachItemOnceAndMeetsAtBarriers) {

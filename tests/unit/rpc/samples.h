@@ -15,7 +15,7 @@ inline kv::BlockKey SampleKey(uint8_t first) {
 }
 
 inline cluster::ModelIdentity SampleModel() {
-  return {.name = "tiny", .layout_digest = "d1ge57", .context_tokens = 2048};
+  return {.name = "tiny", .layout_digest = "d1ge57", .context_tokens = 2048, .model_digest = "f11e"};
 }
 
 inline peer::MemoryAddress SampleMemory() {
@@ -73,6 +73,7 @@ inline peer::PickRequest SamplePick() {
   return {.request_id = "r",
           .model = "m",
           .layout_digest = "l",
+          .model_digest = "f11e",
           .prompt_tokens = 1,
           .max_new_tokens = 2,
           .excluded = {3, 0xffffffffffffffff}};

@@ -1,4 +1,4 @@
-#include "common/engine/cpu/cache_dir.h"
+#include "common/model/cache_dir.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 
 #include "common/base/random.h"
 
-namespace millrace::engine::cpu {
+namespace millrace::model {
 namespace {
 
 constexpr size_t kWriteBytes = size_t{16} << 20;
@@ -98,4 +98,4 @@ Status ReadExactly(int fd, uint64_t offset, std::span<std::byte> out, const std:
   return OkStatus();
 }
 
-}  // namespace millrace::engine::cpu
+}  // namespace millrace::model

@@ -7,7 +7,7 @@
 
 #include "common/base/status.h"
 
-namespace millrace::engine::cpu {
+namespace millrace::model {
 
 // $XDG_CACHE_HOME/millrace, else $HOME/.cache/millrace; empty when neither is set.
 std::string DefaultCacheDir();
@@ -34,4 +34,4 @@ class Descriptor {
 // Reads exactly out.size() bytes at `offset`; kDataLoss when the file ends before.
 Status ReadExactly(int fd, uint64_t offset, std::span<std::byte> out, const std::string& path);
 
-}  // namespace millrace::engine::cpu
+}  // namespace millrace::model

@@ -1,4 +1,4 @@
-#include "common/engine/cpu/model_digest.h"
+#include "common/model/model_digest.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -11,13 +11,14 @@
 #include <vector>
 
 #include "common/base/log.h"
-#include "common/engine/cpu/cache_dir.h"
 #include "common/kv/sha256.h"
+#include "common/model/cache_dir.h"
 
-namespace millrace::engine::cpu {
+namespace millrace::model {
 namespace {
 
 constexpr uint64_t kReadBytes = uint64_t{4} << 20;
+constexpr uint64_t kReportBytes = uint64_t{4} << 30;  // between lines of progress
 constexpr size_t kDigestChars = 64;
 
 // What must be unchanged for a remembered digest to hold; one line.
@@ -52,13 +53,17 @@ StatusOr<std::string> ModelDigest(const std::string& path, const std::string& ca
     std::string digest = Remembered(cache_dir + "/" + memo_name, identity);
     if (!digest.empty()) return digest;
   }
+  const auto size = static_cast<uint64_t>(info.st_size);
   kv::Sha256Stream hash;
   std::vector<std::byte> buffer(kReadBytes);
-  const auto size = static_cast<uint64_t>(info.st_size);
   for (uint64_t offset = 0; offset < size; offset += kReadBytes) {
     const std::span<std::byte> part = std::span(buffer).first(std::min(kReadBytes, size - offset));
     MR_RETURN_IF_ERROR(ReadExactly(file.get(), offset, part, path));
     hash.Update(part.data(), part.size());
+    const uint64_t done = offset + part.size();
+    if (done % kReportBytes == 0 && done < size) {
+      Log(LogLevel::kInfo, "model_hashing", {{"path", path}, {"percent", 100 * done / size}});
+    }
   }
   const kv::Sha256Digest digest = hash.Finish();
   std::string hex = kv::HexString(digest);
@@ -71,4 +76,4 @@ StatusOr<std::string> ModelDigest(const std::string& path, const std::string& ca
   return hex;
 }
 
-}  // namespace millrace::engine::cpu
+}  // namespace millrace::model
