@@ -74,6 +74,8 @@ std::string ChildExit::Describe() const {
   return "exited with status " + std::to_string(WEXITSTATUS(status));
 }
 
+bool ChildExit::WrongUsage() const { return WIFEXITED(status) && WEXITSTATUS(status) == 2; }
+
 std::optional<ChildExit> CollectChild() {
   int status = 0;
   const pid_t pid = waitpid(-1, &status, WNOHANG);

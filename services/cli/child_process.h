@@ -25,6 +25,7 @@ struct ChildExit {
   pid_t pid = 0;
   int status = 0;                // of waitpid
   std::string Describe() const;  // "exited with status 1", "was killed by signal 9 (Killed)"
+  bool WrongUsage() const;       // exited with status 2: the same flags fail again
 };
 // One child that has ended and was not collected yet; nullopt when there is none.
 std::optional<ChildExit> CollectChild();

@@ -135,6 +135,7 @@ void Supervisor::CollectEnded() {
         std::min(kBackoffMost, kBackoffFirst * (int64_t{1} << std::min<uint32_t>(child->failures - 1, 10)));
     child->process = {};
     child->serving = false;
+    child->wrong_usage = ended->WrongUsage();
     child->restart_at = now + backoff;
     changed = true;
     if (stop_signals_ == 0) report_(child->plan.name + " " + ended->Describe(), false);
@@ -178,10 +179,11 @@ void Supervisor::ReadReadyFiles() {
 Status Supervisor::FirstFailure() const {
   for (const Child& child : children_) {
     if (child.served_once || child.failures == 0) continue;
+    const std::string log = folder_.log_path(child.plan.name);
+    if (child.wrong_usage) return InvalidArgument(child.plan.name + " refuses its flags:" + LogTail(log));
     // Without an address of its own to come back to, a process that never served fails again the same way.
     if (child.failures < kMaxEarlyFailures && child.plan.role != "gateway") continue;
-    return FailedPrecondition(child.plan.name + " does not start; the end of " + folder_.log_path(child.plan.name) +
-                              ":" + LogTail(folder_.log_path(child.plan.name)));
+    return FailedPrecondition(child.plan.name + " does not start; the end of " + log + ":" + LogTail(log));
   }
   return OkStatus();
 }

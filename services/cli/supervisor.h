@@ -28,7 +28,8 @@ class Supervisor {
   ~Supervisor();  // kills what still runs
 
   // Returns when the cluster answers requests. kCancelled: told to stop by a signal. Otherwise an error with the end of
-  // the log of the process to blame. Whatever it returns, Stop comes next or after Run.
+  // the log of the process to blame, kInvalidArgument when that refused its flags. Whatever it returns, Stop comes next
+  // or after Run.
   Status Start();
   // Restarts what ends, until a signal says to stop.
   void Run();
@@ -45,7 +46,8 @@ class Supervisor {
     PortRequest ports;        // as it told
     bool serving = false;     // since its last start
     bool served_once = false;
-    uint32_t failures = 0;  // starts in a row that ended early
+    bool wrong_usage = false;  // its last end was a refusal of its flags
+    uint32_t failures = 0;     // starts in a row that ended early
     uint32_t restarts = 0;
     TimePoint started;
     TimePoint restart_at = kNever;

@@ -56,7 +56,8 @@ int Supervise(const UpConfig& config, const StateFolder& folder, const std::stri
   if (const Status status = supervisor.Start(); !status.ok()) {
     if (status.code() != Code::kCancelled) Fail(kName, status);
     supervisor.Stop();
-    return status.code() == Code::kCancelled ? 0 : 1;
+    if (status.code() == Code::kCancelled) return 0;
+    return status.code() == Code::kInvalidArgument ? 2 : 1;
   }
   PrintReady(config, supervisor, console);
   ready();

@@ -312,8 +312,9 @@ int Main(const Program& program, const Describe& describe, const Builder& build,
   RunningProcess process(program, common);
   if (status = process.Start(build); !status.ok()) {
     Log(LogLevel::kError, "start_failed", {{"error", status.ToString()}});
+    const bool bad_settings = status.reason() == Reason::kBadValue || status.reason() == Reason::kMissing;
     // Threads of a half-built service may be running: end without unwinding under them.
-    std::_Exit(1);
+    std::_Exit(bad_settings ? 2 : 1);
   }
   int signal_number = 0;
   while (sigwait(&signals, &signal_number) != 0) {

@@ -1,5 +1,6 @@
 // Stands for any service under a supervisor: writes a ready file, answers /statusz, ends on SIGTERM. A file
-// FAKE_SERVICE_FOLDER/<name> says otherwise: "fail" exits with status 3 at once, "deaf" ignores SIGTERM.
+// FAKE_SERVICE_FOLDER/<name> says otherwise: "fail" exits with status 3 at once, "usage" refuses its flags, "deaf" ignores
+// SIGTERM.
 
 #include <signal.h>
 #include <unistd.h>
@@ -35,6 +36,10 @@ int main(int argc, char** argv) {
   const std::string behaviour = Behaviour(flags["--name"]);
   std::fprintf(stderr, "starting %s\n", flags["--name"].c_str());
   if (behaviour == "fail") return 3;
+  if (behaviour == "usage") {
+    std::fprintf(stderr, "--kv-memory: 'zzz' is not a size\n");
+    return 2;
+  }
 
   millrace::EventLoop loop("handler");
   millrace::http::ServerOptions options;

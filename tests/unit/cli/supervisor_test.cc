@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -106,6 +107,17 @@ TEST_F(SupervisorTest, AProcessThatCannotStartIsNamedWithTheEndOfItsLog) {
   const auto processes = Processes();
   supervisor->Stop();
   for (const ProcessIdentity& process : processes) EXPECT_FALSE(IsAlive(process));
+}
+
+TEST_F(SupervisorTest, AWrongFlagOfAProcessIsReportedAtOnceNotAfterThreeStarts) {
+  Behave("prefill-0", "usage");
+  const auto supervisor = Make();
+  const Status status = supervisor->Start();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("prefill-0 refuses its flags"));
+  EXPECT_THAT(status.message(), HasSubstr("--kv-memory: 'zzz' is not a size"));
+  EXPECT_EQ(std::count(lines_.begin(), lines_.end(), "prefill-0 exited with status 2"), 1);
+  supervisor->Stop();
 }
 
 TEST_F(SupervisorTest, AProcessThatIgnoresSigtermIsKilled) {
