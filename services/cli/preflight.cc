@@ -10,7 +10,6 @@
 #include "common/model/gguf.h"
 
 namespace millrace::cli {
-namespace {
 
 Status CheckListen(const std::string& host, uint16_t port) {
   const std::string where = host + ":" + std::to_string(port);
@@ -33,8 +32,15 @@ Status CheckListen(const std::string& host, uint16_t port) {
     return Status(Code::kFailedPrecondition,
                   where + " is in use by another program: stop it, or choose another --port (0 = any free one)");
   }
-  return ErrnoStatus(error, "listen on " + where);
+  if (error == EADDRNOTAVAIL) {
+    return InvalidArgument(
+        "--host " + host +
+        " is not an address of this machine; 127.0.0.1 serves this machine alone, 0.0.0.0 others too");
+  }
+  return ErrnoStatus(error, "listen on " + where + " (--host, --port)");
 }
+
+namespace {
 
 Status CheckModel(const std::string& path) {
   std::error_code error;
@@ -61,7 +67,7 @@ Status CheckBeforeStart(const UpConfig& config, const std::string& programs) {
     if (access(path.c_str(), X_OK) != 0) return NotFound(path + " is not there; build all targets");
   }
   MR_RETURN_IF_ERROR(CheckModel(config.model));
-  return config.port == 0 ? OkStatus() : CheckListen(config.host, config.port);
+  return CheckListen(config.host, config.port);
 }
 
 }  // namespace millrace::cli

@@ -1,6 +1,7 @@
 #pragma once
 // What can be known to be wrong before any process of a cluster starts.
 
+#include <cstdint>
 #include <string>
 
 #include "common/base/status.h"
@@ -10,6 +11,9 @@ namespace millrace::cli {
 
 // The model opens, host:port can be listened on, the binaries are there. Each error says what to do.
 Status CheckBeforeStart(const UpConfig& config, const std::string& programs);
+
+// A server can listen on host:port; port 0 = any free one.
+Status CheckListen(const std::string& host, uint16_t port);
 
 // The folder of the running program.
 StatusOr<std::string> ProgramFolder();

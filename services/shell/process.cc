@@ -122,7 +122,7 @@ Status RunningProcess::Start(const Builder& build) {
                        .metrics = [this] { return Metrics(); },
                        .status_json = [this] { return StatusJson(); }};
   auto admin = StartAdminServer(common_.host, common_.admin_port, control_, std::move(sources));
-  if (!admin.ok()) return admin.status().Annotate("admin server (--admin-port)");
+  if (!admin.ok()) return admin.status().Annotate("admin server (--host, --admin-port)");
   admin_ = *std::move(admin);
   MR_RETURN_IF_ERROR(WriteReadyFile());
 
@@ -132,7 +132,7 @@ Status RunningProcess::Start(const Builder& build) {
   auto port = rpc_server_.Start(common_.host, common_.grpc_port);
   if (!port.ok()) {
     OnControl([&] { service->reset(); });
-    return port.status().Annotate("gRPC server (--" + program_.grpc_port_flag + ")");
+    return port.status().Annotate("gRPC server (--host, --" + program_.grpc_port_flag + ")");
   }
   MR_RETURN_IF_ERROR(OnControl([&]() -> Status {
     service_ = *std::move(service);

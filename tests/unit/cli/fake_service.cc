@@ -1,6 +1,6 @@
 // Stands for any service under a supervisor: writes a ready file, answers /statusz, ends on SIGTERM. A file
-// FAKE_SERVICE_FOLDER/<name> says otherwise: "fail" exits with status 3 at once, "usage" refuses its flags, "deaf" ignores
-// SIGTERM.
+// FAKE_SERVICE_FOLDER/<name> says otherwise: "fail" exits with status 3 at once, "usage" refuses its flags, "deaf"
+// ignores SIGTERM.
 
 #include <signal.h>
 #include <unistd.h>
