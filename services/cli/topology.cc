@@ -88,6 +88,8 @@ void UpConfig::Describe(config::Schema& schema) {
   schema.Add("kv-memory", &kv_memory, {.help = "KV memory of each worker, e.g. 512MiB; empty = its default"});
   schema.Add("store-capacity", &store_capacity, {.help = "most bytes on disk of each store; empty = its default"});
   schema.Add("store-min-free", &store_min_free, {.help = "bytes that each store leaves free on its disk"});
+  schema.Add("store-guarantee-hours", &store_guarantee_hours,
+             {.help = "a full store refuses new blocks rather than drop one that is younger; 0 = a plain cache"});
   schema.Add("policy", &policy, {.help = "balancing policy; empty = the balancers' default"});
   schema.Add("log-level", &log_level, {.help = "of every process", .choices = {"debug", "info", "warning", "error"}});
   schema.Add("drain-timeout-ms", &drain_timeout, {.help = "longest wait for answers under way at the end"});
@@ -133,6 +135,7 @@ std::vector<std::string> Arguments(const ProcessPlan& plan, const UpConfig& conf
     list.Add("path", context.store_path);
     list.AddIfSet("capacity", config.store_capacity);
     list.AddIfSet("min-free", config.store_min_free);
+    list.Add("guarantee-hours", std::to_string(config.store_guarantee_hours));
   } else if (plan.role == "prefill" || plan.role == "decode") {
     AddWorkerArguments(list, plan, config, context);
   } else {

@@ -12,7 +12,8 @@
 
 namespace millrace::cli {
 
-// Settings of `millrace up`. Text fields that are empty and numbers that are 0 leave a process its own default.
+// Settings of `millrace up`. Text fields that are empty and numbers that are 0 leave a process its own default, but for
+// store_guarantee_hours: a full store of one machine takes new blocks.
 struct UpConfig {
   std::string name = "default";
   std::string model;
@@ -29,6 +30,7 @@ struct UpConfig {
   std::string kv_memory;
   std::string store_capacity;
   std::string store_min_free;
+  uint32_t store_guarantee_hours = 0;
   std::string policy;
   std::string log_level = "info";
   Duration drain_timeout = Seconds(10);

@@ -67,6 +67,13 @@ TEST(ArgumentsTest, OnlyTheGatewayListensOnTheHostAndPortOfTheApi) {
   EXPECT_THAT(store, Contains("--host 127.0.0.1"));
 }
 
+TEST(ArgumentsTest, AFullStoreOfOneMachineDropsOldBlocksRatherThanRefuseNewOnes) {
+  UpConfig config;
+  EXPECT_THAT(Flags(Arguments(Find(config, "store-0"), config, {})), Contains("--guarantee-hours 0"));
+  config.store_guarantee_hours = 24;
+  EXPECT_THAT(Flags(Arguments(Find(config, "store-0"), config, {})), Contains("--guarantee-hours 24"));
+}
+
 TEST(ArgumentsTest, WhatIsNotSetIsLeftToTheProcess) {
   const UpConfig config;
   const auto decode = Flags(Arguments(Find(config, "decode-0"), config, {}));
