@@ -67,10 +67,9 @@ Sample Send(GatewayClient& client, const std::string& model, const PlannedReques
   });
   sample.total = clock.Now() - since;
   if (!answer.ok()) {
-    sample.error =
-        answer.status().param().empty() ? std::string(CodeName(answer.status().code())) : answer.status().param();
+    sample.error = ErrorLine(answer.status());
   } else if (!answer->usage) {
-    sample.error = "no_usage";
+    sample.error = "HTTP 200: the answer has no usage";
   } else {
     sample.usage = *answer->usage;
     if (sample.first_token == Duration(0)) sample.first_token = sample.total;

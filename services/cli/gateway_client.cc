@@ -44,13 +44,14 @@ Code CodeOf(int http_status) {
   }
 }
 
-Status ApiError(int http_status, const Json& body) {
-  const Json& error = At(body, "error");
-  std::string message = Text(At(error, "message"));
-  if (message.empty()) message = "the gateway answered with status " + std::to_string(http_status);
-  std::string type = Text(At(error, "type"));
-  if (type.empty()) type = "http_" + std::to_string(http_status);
-  return Status(CodeOf(http_status), std::move(message)).WithParam(std::move(type));
+Status ApiError(Code code, std::string place, const Json& body) {
+  std::string message = Text(At(At(body, "error"), "message"));
+  if (message.empty()) message = "the gateway failed the request without a message";
+  return Status(code, std::move(message)).WithParam(std::move(place));
+}
+
+Status HttpError(int http_status, const Json& body) {
+  return ApiError(CodeOf(http_status), "HTTP " + std::to_string(http_status), body);
 }
 
 void ReadChunk(const Json& chunk, Answer& answer, std::string& text) {
@@ -79,7 +80,7 @@ StatusOr<std::vector<std::string>> GatewayClient::Models() {
   MR_ASSIGN_OR_RETURN(const http::ClientResponse response,
                       client_.Send({.target = "/v1/models", .headers = Headers()}));
   const Json json = Json::parse(response.body, nullptr, false);
-  if (response.status != 200) return ApiError(response.status, json);
+  if (response.status != 200) return HttpError(response.status, json);
   std::vector<std::string> models;
   const Json& data = At(json, "data");
   if (data.is_array()) {
@@ -101,7 +102,7 @@ StatusOr<Answer> GatewayClient::Stream(const std::string& target, const std::str
     }
     const Json chunk = Json::parse(data, nullptr, false);
     if (At(chunk, "error").is_object()) {
-      failure = ApiError(500, chunk);
+      failure = ApiError(Code::kInternal, "in the stream", chunk);
       return false;
     }
     std::string text;
@@ -116,7 +117,7 @@ StatusOr<Answer> GatewayClient::Stream(const std::string& target, const std::str
                       client_.Stream({.method = "POST", .target = target, .headers = Headers(), .body = body},
                                      [&](std::string_view piece) { return reader.Feed(piece, on_event); }));
   if (response.status / 100 != 2) {
-    return ApiError(response.status, Json::parse(response.body, nullptr, false));
+    return HttpError(response.status, Json::parse(response.body, nullptr, false));
   }
   if (!failure.ok()) return failure;
   if (!done) return Status(Code::kUnavailable, Reason::kPeerLost, "the stream ended without [DONE]");

@@ -33,7 +33,8 @@ class GatewayClient {
   StatusOr<std::vector<std::string>> Models();
 
   // POSTs a request with "stream": true and hands each piece of text on as it comes; false from `on_text` ends it. An
-  // error of the API, before or within the stream, is the status: its message, and as param() its "type".
+  // error of the API, before or within the stream, is the status: its message, and as param() "HTTP 503" or "in the
+  // stream".
   StatusOr<Answer> Stream(const std::string& target, const std::string& body,
                           const std::function<bool(std::string_view text)>& on_text);
 

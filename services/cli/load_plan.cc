@@ -12,6 +12,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr size_t kErrorLineBytes = 160;
+
 uint32_t DrawLength(Rng& rng, uint32_t mean, double spread) {
   const double factor = 1.0 + spread * (2.0 * rng.Uniform() - 1.0);
   return std::max<uint32_t>(1, static_cast<uint32_t>(std::lround(mean * factor)));
@@ -59,6 +61,16 @@ std::vector<PlannedRequest> PlanLoad(const LoadConfig& config) {
     }
   }
   return plan;
+}
+
+std::string ErrorLine(const Status& status) {
+  std::string line =
+      (status.param().empty() ? std::string(CodeName(status.code())) : status.param()) + ": " + status.message();
+  line.resize(std::min(line.size(), line.find_first_of("\r\n")));
+  if (line.size() <= kErrorLineBytes) return line;
+  size_t end = kErrorLineBytes;
+  while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xC0) == 0x80) --end;  // not within a character
+  return line.substr(0, end) + "...";
 }
 
 Distribution Summarize(std::vector<double> values) {
@@ -114,10 +126,10 @@ std::string ReportTable(const LoadReport& report) {
   text += line;
   std::snprintf(line, sizeof(line), "hit rate   %.1f %% of prompt tokens\n", report.HitRate() * 100);
   text += line;
-  text += "errors    ";
-  if (report.errors.empty()) text += " none";
-  for (const auto& [error, count] : report.errors) text += " " + error + "=" + std::to_string(count);
-  return text + "\n";
+  if (report.errors.empty()) return text + "errors     none\n";
+  text += "errors     " + std::to_string(report.requests - report.succeeded) + "\n";
+  for (const auto& [error, count] : report.errors) text += "  " + std::to_string(count) + " x " + error + "\n";
+  return text;
 }
 
 std::string ReportJson(const LoadReport& report) {

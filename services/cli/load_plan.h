@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/status.h"
 #include "common/base/time.h"
 #include "services/cli/gateway_client.h"
 
@@ -30,8 +31,11 @@ struct PlannedRequest {
 };
 std::vector<PlannedRequest> PlanLoad(const LoadConfig& config);
 
+// "HTTP 503: <message>": where a request failed, and the first line of why, cut to what fits a terminal.
+std::string ErrorLine(const Status& status);
+
 struct Sample {
-  std::string error;  // empty = it ended well
+  std::string error;  // ErrorLine; empty = it ended well
   Duration first_token{0};
   Duration total{0};
   Usage usage;
@@ -46,7 +50,7 @@ Distribution Summarize(std::vector<double> values);
 struct LoadReport {
   uint32_t requests = 0;
   uint32_t succeeded = 0;
-  std::map<std::string, uint32_t> errors;
+  std::map<std::string, uint32_t> errors;  // by Sample::error
   double seconds = 0;
   Usage tokens;
   Distribution ttft;  // to the first token

@@ -59,15 +59,35 @@ TEST(SummarizeTest, PercentilesAreNearestRank) {
 
 TEST(MakeReportTest, CountsTokensAndErrorsApart) {
   const Sample good{"", Milliseconds(100), Milliseconds(1100), {200, 11, 128}};
-  const Sample bad{"rate_limit_error", {}, Milliseconds(5), {}};
+  const Sample bad{"HTTP 429: Too many", {}, Milliseconds(5), {}};
   const LoadReport report = MakeReport({good, bad, good}, Seconds(2));
   EXPECT_EQ(report.succeeded, 2u);
-  EXPECT_EQ(report.errors.at("rate_limit_error"), 1u);
+  EXPECT_EQ(report.errors.at("HTTP 429: Too many"), 1u);
   EXPECT_DOUBLE_EQ(report.tpot.p50, 0.1);
   EXPECT_DOUBLE_EQ(report.OutputTokensPerSecond(), 11);
   EXPECT_DOUBLE_EQ(report.HitRate(), 0.64);
-  EXPECT_THAT(ReportTable(report), testing::HasSubstr("rate_limit_error=1"));
   EXPECT_THAT(ReportJson(report), testing::HasSubstr("\"hit_rate\": 0.64"));
+}
+
+TEST(MakeReportTest, ErrorsOfRequestsAreSeenWithStatusMessageAndCount) {
+  const Status busy = Status(Code::kResourceExhausted, "Too many requests.\nMore.").WithParam("HTTP 429");
+  const Status cut = Status(Code::kInternal, "the worker died").WithParam("in the stream");
+  const LoadReport report =
+      MakeReport({{.error = ErrorLine(busy)}, {.error = ErrorLine(cut)}, {.error = ErrorLine(busy)}}, Seconds(1));
+  EXPECT_THAT(ReportTable(report), testing::HasSubstr("errors     3\n"
+                                                      "  2 x HTTP 429: Too many requests.\n"
+                                                      "  1 x in the stream: the worker died\n"));
+  EXPECT_THAT(ReportJson(report), testing::HasSubstr("\"HTTP 429: Too many requests.\": 2"));
+}
+
+TEST(ErrorLineTest, ALongMessageIsCutBetweenCharacters) {
+  for (size_t shift = 0; shift < 3; ++shift) {
+    std::string message(shift, 'x');
+    for (int i = 0; i < 100; ++i) message += "\u20ac";
+    const std::string line = ErrorLine(Unavailable(message));
+    EXPECT_LE(line.size(), 163u);
+    EXPECT_TRUE(line.ends_with("\u20ac...")) << line;
+  }
 }
 
 }  // namespace
