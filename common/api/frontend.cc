@@ -130,9 +130,7 @@ void FrontendCall::StartStream() {
   frontend_.Count(200);
   responder_->StartStream(200, {{"Content-Type", "text/event-stream; charset=utf-8"},
                                 {"Cache-Control", "no-cache"},
-                                {"X-Accel-Buffering", "no"},
-                                {"X-Request-Id", request_id_},
-                                {"Request-Id", request_id_}});
+                                {"X-Accel-Buffering", "no"}});
   last_write_ = frontend_.control_.Now();
   ArmSilence();
 }
@@ -162,7 +160,7 @@ void FrontendCall::OnFinished(gateway::Finished finished) {
     responder_->End();
   } else {
     frontend_.Answer(*responder_, 200, {{"Content-Type", "application/json"}},
-                     writer_->WholeBody(accepted_.prompt_ids, text_, ids_, finished), request_id_);
+                     writer_->WholeBody(accepted_.prompt_ids, text_, ids_, finished));
   }
   End();
 }
@@ -239,19 +237,17 @@ StatusOr<std::string> Frontend::Admit(const http::Request& request) const {
 }
 
 void Frontend::HandlePost(Endpoint endpoint, http::Request request, std::unique_ptr<http::Responder> responder) {
-  std::string request_id = NewId("req_");
   StatusOr<std::string> salt = Admit(request);
-  if (!salt.ok()) return Refuse(*responder, salt.status(), request_id);
+  if (!salt.ok()) return Refuse(*responder, salt.status(), request.id);
   uint64_t id = next_call_++;
-  auto call = std::make_shared<FrontendCall>(*this, id, std::move(request_id), std::move(responder));
+  auto call = std::make_shared<FrontendCall>(*this, id, request.id, std::move(responder));
   calls_.emplace(id, call);
   call->Begin(endpoint, std::move(request), *std::move(salt));
 }
 
 void Frontend::HandleModels(http::Request request, std::unique_ptr<http::Responder> responder) {
-  std::string request_id = NewId("req_");
   StatusOr<std::string> salt = options_.keys.Check(request);
-  if (!salt.ok()) return Refuse(*responder, salt.status(), request_id);
+  if (!salt.ok()) return Refuse(*responder, salt.status(), request.id);
   constexpr std::string_view kPrefix = "/v1/models/";
   std::vector<http::Header> headers = {{"Content-Type", "application/json"}};
   std::string list;
@@ -259,23 +255,20 @@ void Frontend::HandleModels(http::Request request, std::unique_ptr<http::Respond
   std::string wanted = one ? PercentDecode(std::string_view(request.path).substr(kPrefix.size())) : "";
   for (const gateway::ServedModel& model : service_.Models()) {
     std::string json = ModelJson(model, options_.started_unix_s);
-    if (one && model.name == wanted) return Answer(*responder, 200, std::move(headers), std::move(json), request_id);
+    if (one && model.name == wanted) return Answer(*responder, 200, std::move(headers), std::move(json));
     list += (list.empty() ? "" : ",") + json;
   }
   if (!one) {
-    return Answer(*responder, 200, std::move(headers), "{\"object\":\"list\",\"data\":[" + list + "]}", request_id);
+    return Answer(*responder, 200, std::move(headers), "{\"object\":\"list\",\"data\":[" + list + "]}");
   }
   Refuse(*responder,
          Status(Code::kNotFound, Reason::kModelNotFound,
                 "The model does not exist here. GET /v1/models lists those that do.")
              .WithParam("model"),
-         request_id);
+         request.id);
 }
 
-void Frontend::Answer(http::Responder& responder, int status, std::vector<http::Header> headers, std::string body,
-                      const std::string& request_id) {
-  headers.push_back({"X-Request-Id", request_id});
-  headers.push_back({"Request-Id", request_id});
+void Frontend::Answer(http::Responder& responder, int status, std::vector<http::Header> headers, std::string body) {
   Count(status);
   responder.Send(status, std::move(headers), std::move(body));
 }
@@ -287,7 +280,7 @@ void Frontend::Refuse(http::Responder& responder, const Status& status, const st
        {"http_status", http_status},
        {"param", status.param()},
        {"status", status.ToString()}});
-  Answer(responder, http_status, ErrorHeaders(status), ErrorBody(status), request_id);
+  Answer(responder, http_status, ErrorHeaders(status), ErrorBody(status));
 }
 
 void Frontend::Count(int http_status) {

@@ -23,7 +23,7 @@ struct FrontendOptions {
   uint32_t max_requests = 1024;          // at once; more are answered 429
   Duration event_silence = Seconds(15);  // then a stream gets a comment, so that proxies keep it open
   int64_t started_unix_s = 0;            // `created` of the models
-  uint64_t random_seed = 1;              // of request ids; from entropy in production
+  uint64_t random_seed = 1;              // of ids of answers; from entropy in production
 };
 
 class FrontendCall;
@@ -47,8 +47,7 @@ class Frontend {
   void HandleModels(http::Request request, std::unique_ptr<http::Responder> responder);
   // OK with the tenant's salt, or the refusal of a request that must not be read further.
   StatusOr<std::string> Admit(const http::Request& request) const;
-  void Answer(http::Responder& responder, int status, std::vector<http::Header> headers, std::string body,
-              const std::string& request_id);
+  void Answer(http::Responder& responder, int status, std::vector<http::Header> headers, std::string body);
   void Refuse(http::Responder& responder, const Status& status, const std::string& request_id);
   void Count(int http_status);
   void Ended(uint64_t id);

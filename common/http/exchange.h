@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/random.h"
 #include "common/http/server.h"
 
 namespace millrace::http {
@@ -37,6 +38,7 @@ class Connection {
 // One request and its answer, as the handler's executor sees it.
 struct Exchange {
   std::shared_ptr<Connection> connection;
+  std::string request_id;
   bool keep_alive = false;  // the client's wish
   bool head = false;        // answer without a body
   bool chunked = false;     // the client can read chunked coding
@@ -50,7 +52,10 @@ struct Exchange {
 
 std::unique_ptr<Responder> MakeResponder(std::shared_ptr<Exchange> exchange);
 
-// Status line and headers, with Date and Connection; framing headers are the caller's.
-std::string FormatHead(int status, const std::vector<Header>& headers, bool keep_alive);
+// "req_..."
+std::string NewRequestId(Rng& rng);
+
+// Status line and headers, with Date, Connection and the request's id; framing headers are the caller's.
+std::string FormatHead(int status, const std::vector<Header>& headers, const std::string& request_id, bool keep_alive);
 
 }  // namespace millrace::http

@@ -16,6 +16,7 @@ struct Header {
 };
 
 struct Request {
+  std::string id;               // "req_...", of the server; the answer has it as X-Request-Id and Request-Id
   std::string method;           // "POST", as sent
   std::string path;             // target up to '?', not decoded
   std::string query;            // after '?', not decoded; empty when absent
@@ -30,7 +31,8 @@ struct Request {
 
 // Answers one request: either Send once, or StartStream, any Writes, End. Used only on the server's handler executor;
 // never blocks. Destroyed before it was finished: an unstarted answer becomes 500, a started stream is cut so that the
-// client sees it is incomplete. Content-Length, Transfer-Encoding, Connection and Date are the server's to set.
+// client sees it is incomplete. Content-Length, Transfer-Encoding, Connection, Date, X-Request-Id and Request-Id are
+// the server's to set.
 class Responder {
  public:
   virtual ~Responder() = default;

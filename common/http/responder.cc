@@ -50,7 +50,7 @@ class ConnectionResponder final : public Responder {
     exchange_->finished = true;
     if (HasBody(status)) headers.push_back({"Content-Length", std::to_string(body.size())});
     bool keep_alive = KeepAlive();
-    std::string bytes = FormatHead(status, headers, keep_alive);
+    std::string bytes = FormatHead(status, headers, exchange_->request_id, keep_alive);
     if (HasBody(status) && !exchange_->head) bytes += body;
     connection().Write(std::move(bytes), true, keep_alive);
   }
@@ -60,7 +60,7 @@ class ConnectionResponder final : public Responder {
     started_ = true;
     keep_alive_ = KeepAlive() && exchange_->chunked;
     if (exchange_->chunked) headers.push_back({"Transfer-Encoding", "chunked"});
-    connection().Write(FormatHead(status, headers, keep_alive_), false, false);
+    connection().Write(FormatHead(status, headers, exchange_->request_id, keep_alive_), false, false);
   }
 
   void Write(std::string chunk) override {
@@ -114,10 +114,17 @@ void Exchange::ClientGone() {
   callback();
 }
 
-std::string FormatHead(int status, const std::vector<Header>& headers, bool keep_alive) {
+std::string NewRequestId(Rng& rng) {
+  std::array<char, 40> text{};
+  int n = std::snprintf(text.data(), text.size(), "req_%016llx%08x", static_cast<unsigned long long>(rng.Next64()),
+                        static_cast<unsigned>(rng.Next32()));
+  return {text.data(), static_cast<size_t>(n)};
+}
+
+std::string FormatHead(int status, const std::vector<Header>& headers, const std::string& request_id, bool keep_alive) {
   std::string head = "HTTP/1.1 " + std::to_string(status) + " ";
   head += ReasonPhrase(status);
-  head += "\r\nDate: " + DateNow() + "\r\n";
+  head += "\r\nDate: " + DateNow() + "\r\nX-Request-Id: " + request_id + "\r\nRequest-Id: " + request_id + "\r\n";
   for (const Header& header : headers) {
     AppendClean(head, header.name);
     head += ": ";

@@ -62,6 +62,7 @@ struct IoLoop {
   asio::executor_work_guard<asio::io_context::executor_type> guard{context.get_executor()};
   std::array<char, 64 * 1024> scratch;  // read into, and parsed from, before the next read of any connection
   std::set<std::shared_ptr<AsioConnection>> connections;
+  Rng request_ids{RandomSeed()};
 
   // Thread-safe. Destroys `task` unrun after Stop.
   void Post(std::function<void()> task);
@@ -335,6 +336,7 @@ void AsioConnection::Dispatch() {
   parser_.reset();
 
   auto request = std::make_shared<Request>();
+  request->id = NewRequestId(loop_->request_ids);
   request->method = View(message.method_string());
   SplitTarget(View(message.target()), *request);
   for (const auto& field : message) {
@@ -347,6 +349,7 @@ void AsioConnection::Dispatch() {
 
   exchange_ = std::make_shared<Exchange>();
   exchange_->connection = shared_from_this();
+  exchange_->request_id = request->id;
   exchange_->keep_alive = message.keep_alive();
   exchange_->head = message.method() == beast::http::verb::head;
   exchange_->chunked = message.version() == 11;
@@ -365,7 +368,7 @@ void AsioConnection::Refuse(int status, const std::string& message) {
                                  {"Content-Length", std::to_string(error.body.size())}};
   if (status == 503) headers.push_back({"Retry-After", "1"});
   ReleaseBody();
-  std::string bytes = FormatHead(status, headers, false) + error.body;
+  std::string bytes = FormatHead(status, headers, NewRequestId(loop_->request_ids), false) + error.body;
   pending_.fetch_add(bytes.size(), std::memory_order_relaxed);
   phase_ = Phase::kFlushing;
   close_after_ = true;
@@ -539,7 +542,7 @@ void AsioServer::RefuseConnection(tcp::socket& socket) {
                                  {{"Content-Type", error.content_type},
                                   {"Content-Length", std::to_string(error.body.size())},
                                   {"Retry-After", "1"}},
-                                 false) +
+                                 NewRequestId(loops_[0]->request_ids), false) +
                       error.body;
   ErrorCode ec;
   socket.non_blocking(true, ec);

@@ -1,7 +1,8 @@
 #pragma once
 // An HTTP/1.0 and 1.1 server: keep-alive, pipelining (one request of a connection at a time, in order), chunked request
 // bodies, Expect: 100-continue, streamed answers. What it refuses itself: 400 malformed, 408 too slow, 413 body too
-// big, 417, 431 headers too big, 501 unknown transfer coding, 503 too many connections.
+// big, 417, 431 headers too big, 501 unknown transfer coding, 503 too many connections. Every answer has an
+// id of its request.
 
 #include <cstdint>
 #include <functional>

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <future>
 #include <mutex>
+#include <set>
 
 #include "common/base/event_loop.h"
 #include "common/http/router.h"
@@ -377,6 +378,38 @@ TEST_F(HttpServerTest, MalformedRequestsAreRefused) {
   }
 }
 
+std::string RequestId(const std::string& answer) {
+  const size_t at = answer.find("\r\nX-Request-Id: req_");
+  return at == std::string::npos ? "" : answer.substr(at + 16, answer.find("\r\n", at + 2) - at - 16);
+}
+
+TEST_F(HttpServerTest, RefusalsHaveARequestIdLikeOtherAnswers) {
+  ServerOptions options;
+  options.max_body_bytes = 10;
+  Start(options);
+  const std::pair<std::string, const char*> cases[] = {
+      {Get("/hello"), "200"},
+      {Get("/three"), "200"},  // a stream
+      {Get("/nothing"), "404"},
+      {Post("/hello", ""), "405"},
+      {"OPTIONS /hello HTTP/1.1\r\nHost: x\r\n\r\n", "204"},
+      {Get("/drop"), "500"},
+      {Post("/echo", "more than ten"), "413"},
+      {"rubbish\r\n\r\n", "400"},
+  };
+  std::set<std::string> ids;
+  for (const auto& [request, status] : cases) {
+    Client client(server_->port());
+    ASSERT_TRUE(client.Send(request));
+    const std::string answer = client.ReadAnswer();
+    EXPECT_EQ(answer.substr(9, 3), status) << request;
+    EXPECT_NE(RequestId(answer), "") << answer;
+    EXPECT_NE(answer.find("\r\nRequest-Id: " + RequestId(answer) + "\r\n"), std::string::npos) << answer;
+    ids.insert(RequestId(answer));
+  }
+  EXPECT_EQ(ids.size(), std::size(cases));
+}
+
 TEST_F(HttpServerTest, ErrorWithAnUnreadBodyDoesNotDesyncTheConnection) {
   Start();
   Client client(server_->port());
@@ -453,7 +486,9 @@ TEST_F(HttpServerTest, ConnectionsAreBounded) {
     ASSERT_NE(client->ReadAnswer(), "");
   }
   Client c(server_->port());
-  EXPECT_TRUE(c.ReadToEnd().starts_with("HTTP/1.1 503 "));
+  const std::string refused = c.ReadToEnd();
+  EXPECT_TRUE(refused.starts_with("HTTP/1.1 503 "));
+  EXPECT_NE(refused.find("\r\nX-Request-Id: req_"), std::string::npos);
   a.Close();
   ASSERT_TRUE(WaitConnections(1));
   Client d(server_->port());
