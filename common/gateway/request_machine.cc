@@ -226,7 +226,8 @@ void RequestMachine::Wait(const Status& status) {
 void RequestMachine::EnterAgain(const Status& cause, bool free) {
   uint32_t& count = free ? free_reentries_ : failures_;
   if (count >= (free ? rules_.most_free_reentries : rules_.failure_budget)) {
-    return Fail(cause.Annotate("gave up after " + std::to_string(reentries() + 1) + " attempts"));
+    return Fail(
+        {Code::kUnavailable, "gave up after " + std::to_string(reentries() + 1) + " attempts: " + cause.message()});
   }
   ++count;
   Do(action::Reenter{cause, free});

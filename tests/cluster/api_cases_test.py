@@ -296,8 +296,12 @@ class Faults(unittest.TestCase):
         self.assertEqual(set(chunks[-1]["error"]), {"message", "type", "param", "code"})
         self.assertNotIn("[DONE]", text)
         self.assertTrue(all(c["choices"][0]["finish_reason"] is None for c in chunks[:-1]))
-        status, _, answer = stub.request("POST", "/v1/chat/completions", stub.chat(max_tokens=100))
+        status, headers, answer = stub.request("POST", "/v1/chat/completions", stub.chat(max_tokens=100))
         self.assertEqual(status, 503, answer)
+        self.assertTrue(headers["retry-after"])
+        for error in chunks[-1]["error"], json.loads(answer)["error"]:
+            self.assertEqual(error["type"], "server_error")
+            self.assertIn(error["code"], ("service_unavailable", "no_instance"))
 
     def test_a_death_that_another_worker_makes_good_is_not_seen(self):
         stub, good = self.on("decode-dies"), self.on("none")

@@ -357,7 +357,8 @@ TEST_F(GatewayRuntimeTest, BudgetSpentIsAnErrorAfterWhatWasGenerated) {
   Start(options);
   Send(Request());
   ASSERT_TRUE(RunToEnd());
-  ExpectFailed(Code::kInternal, Reason::kNone);
+  ExpectFailed(Code::kUnavailable, Reason::kNone);
+  EXPECT_EQ(sink_.failed.message(), "gave up after 2 attempts: boom");
   EXPECT_EQ(sink_.accepts, 1);
   EXPECT_EQ(sink_.ids, Expected(2));
 }

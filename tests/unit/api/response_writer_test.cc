@@ -80,7 +80,7 @@ TEST(ResponseWriter, WholeBodies) {
 TEST(ResponseWriter, ErrorEventHasAllFourKeys) {
   EXPECT_EQ(ResponseWriter::ErrorEvent({Code::kUnavailable, Reason::kPeerLost, "engine died"}),
             "data: {\"error\":{\"message\":\"engine died\",\"type\":\"server_error\",\"param\":null,"
-            "\"code\":\"internal_error\"}}\n\n");
+            "\"code\":\"service_unavailable\"}}\n\n");
 }
 
 }  // namespace

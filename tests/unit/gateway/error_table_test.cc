@@ -21,6 +21,19 @@ TEST(ErrorTable, ClientMistakesAreNeverRetriedAndServerErrorsNever4xx) {
   }
 }
 
+TEST(ErrorTable, AServiceThatIsUnavailableIsNotAnInternalError) {
+  for (int code = 1; code <= 16; ++code) {
+    for (int reason = 0; reason <= 15; ++reason) {
+      const ErrorRow& row = FindErrorRow({static_cast<Code>(code), static_cast<Reason>(reason), "x"});
+      if (row.http_status == 503) {
+        EXPECT_STRNE(row.code, "internal_error") << code << " " << reason;
+      }
+    }
+  }
+  EXPECT_STREQ(FindErrorRow({Code::kUnavailable, "gave up"}).code, "service_unavailable");
+  EXPECT_STREQ(FindErrorRow({Code::kUnavailable, Reason::kPeerLost, ""}).code, "service_unavailable");
+}
+
 TEST(ErrorTable, ReasonsComeBeforeCodes) {
   EXPECT_EQ(FindErrorRow({Code::kUnavailable, Reason::kOverloaded, ""}).http_status, 429);
   EXPECT_EQ(FindErrorRow({Code::kResourceExhausted, Reason::kOverloaded, ""}).retry, RetryClass::kLater);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "common/gateway/error_table.h"
+
 namespace millrace::gateway {
 namespace {
 
@@ -109,6 +111,19 @@ TEST_F(RequestMachineTest, BackoffsGrowAndAreJittered) {
     last = delay;
     EnterAgain();
     Step(event::Picked{"p", 100u + static_cast<unsigned>(i)});
+  }
+}
+
+TEST_F(RequestMachineTest, ASpentBudgetIsUnavailableWhateverWorkersSaidLast) {
+  for (const Status& cause : {kLost, Status(Code::kInternal, "boom"), Status(Code::kDataLoss, Reason::kKvCorrupt, "x"),
+                              Status(Code::kUnavailable, Reason::kDeadline, "slow")}) {
+    rules_.failure_budget = 0;
+    ToPrefill();
+    EXPECT_EQ(Step(event::PrefillClosed{cause}), "Fail");
+    EXPECT_EQ(FindErrorRow(Last<action::Fail>().status).http_status, 503);
+    EXPECT_STREQ(FindErrorRow(Last<action::Fail>().status).code, "service_unavailable");
+    EXPECT_EQ(Last<action::Fail>().status.message(), "gave up after 1 attempts: " + cause.message());
+    machine_.reset();
   }
 }
 
