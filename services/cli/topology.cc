@@ -59,6 +59,7 @@ void AddWorkerArguments(ArgumentList& list, const ProcessPlan& plan, const UpCon
   list.AddIfSet("served-model-name", config.served_model_name);
   list.AddIfSet("threads", config.threads);
   list.AddIfSet("context", config.context);
+  list.Add("isa", config.isa);
   list.AddIfSet("kv-memory", config.kv_memory);
 }
 
@@ -85,6 +86,8 @@ void UpConfig::Describe(config::Schema& schema) {
   schema.Add("balancers", &balancers, {.help = "replicas of each balancer", .min = 1, .max = 16});
   schema.Add("threads", &threads, {.help = "compute threads of each worker; 0 = its default"});
   schema.Add("context", &context, {.help = "longest sequence in tokens; 0 = the model's"});
+  schema.Add("isa", &isa,
+             {.help = "instruction set of each worker; changes no result", .choices = {"auto", "avx2", "avx512"}});
   schema.Add("kv-memory", &kv_memory, {.help = "KV memory of each worker, e.g. 512MiB; empty = its default"});
   schema.Add("store-capacity", &store_capacity, {.help = "most bytes on disk of each store; empty = its default"});
   schema.Add("store-min-free", &store_min_free, {.help = "bytes that each store leaves free on its disk"});

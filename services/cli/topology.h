@@ -27,6 +27,7 @@ struct UpConfig {
   uint32_t balancers = 2;
   uint32_t threads = 0;
   uint32_t context = 0;
+  std::string isa = "auto";
   std::string kv_memory;
   std::string store_capacity;
   std::string store_min_free;

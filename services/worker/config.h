@@ -16,6 +16,7 @@ struct WorkerConfig {
   std::string cache_dir;          // empty = the user's cache folder
   uint32_t threads = 0;
   uint32_t context = 0;
+  std::string isa = "auto";
   config::Bytes kv_memory{uint64_t{512} << 20};
   std::string balancers;  // comma lists of host:port
   std::string stores;

@@ -36,6 +36,7 @@ Status WorkerParts::Load(shell::Process& process) {
   engine::CpuOptions options;
   options.model_path = config_.model;
   options.threads = config_.threads;
+  MR_ASSIGN_OR_RETURN(options.isa, engine::cpu::ParseIsa(config_.isa));
   options.kv_bytes = config_.kv_memory.value;
   options.context_tokens = config_.context;
   options.cache_dir = config_.cache_dir;

@@ -41,6 +41,7 @@ TEST(ArgumentsTest, AWorkerGetsItsBalancersAndStores) {
   config.model = "/m.gguf";
   config.threads = 3;
   config.kv_memory = "64MiB";
+  config.isa = "avx2";
   LaunchContext context;
   context.addresses = {{"prefill-balancer", {"127.0.0.1:1", "127.0.0.1:2"}},
                        {"decode-balancer", {"127.0.0.1:3"}},
@@ -48,11 +49,12 @@ TEST(ArgumentsTest, AWorkerGetsItsBalancersAndStores) {
   context.ready_file = "/r.json";
   context.ports.grpc = 99;
   const auto prefill = Flags(Arguments(Find(config, "prefill-1"), config, context));
-  EXPECT_THAT(prefill, IsSupersetOf({"--balancers 127.0.0.1:1,127.0.0.1:2", "--decode-balancers 127.0.0.1:3",
-                                     "--stores 127.0.0.1:4", "--model /m.gguf", "--threads 3", "--kv-memory 64MiB",
-                                     "--name prefill-1", "--ready-file /r.json", "--port 99", "--host 127.0.0.1"}));
+  EXPECT_THAT(prefill,
+              IsSupersetOf({"--balancers 127.0.0.1:1,127.0.0.1:2", "--decode-balancers 127.0.0.1:3",
+                            "--stores 127.0.0.1:4", "--model /m.gguf", "--threads 3", "--isa avx2", "--kv-memory 64MiB",
+                            "--name prefill-1", "--ready-file /r.json", "--port 99", "--host 127.0.0.1"}));
   const auto decode = Flags(Arguments(Find(config, "decode-0"), config, context));
-  EXPECT_THAT(decode, IsSupersetOf({"--balancers 127.0.0.1:3", "--stores 127.0.0.1:4", "--port 99"}));
+  EXPECT_THAT(decode, IsSupersetOf({"--balancers 127.0.0.1:3", "--isa avx2", "--stores 127.0.0.1:4", "--port 99"}));
   EXPECT_THAT(decode, Not(Contains(testing::StartsWith("--decode-balancers"))));
 }
 
