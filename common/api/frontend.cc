@@ -88,20 +88,23 @@ void FrontendCall::Begin(Endpoint endpoint, http::Request request, std::string t
   responder_->OnDisconnect([this] { Cancel(); });
   auto shared = std::make_shared<http::Request>(std::move(request));
   auto salt = std::make_shared<std::string>(std::move(tenant_salt));
-  frontend_.work_.Post(
-      [weak = weak_from_this(), control = &frontend_.control_, shared, salt, endpoint, request_id = request_id_] {
-        if (weak.expired()) return;
-        auto parsed = std::make_shared<StatusOr<ApiRequest>>(ParseRequest(endpoint, shared->body));
-        if (parsed->ok()) {
-          gateway::CompletionRequest& completion = parsed->value().completion;
-          completion.request_id = request_id;
-          completion.tenant_salt = *salt;
-          ReadCacheHeader(shared->HeaderValue("millrace-cache"), completion);
-        }
-        control->Post([weak, parsed] {
-          if (auto call = weak.lock()) call->OnParsed(std::move(*parsed));
-        });
-      });
+  const bool large = shared->body.size() > kLargeBodyBytes;
+  Executor& work = large ? frontend_.large_work_ : frontend_.work_;
+  work.Post([weak = weak_from_this(), control = &frontend_.control_, shared, salt, endpoint, request_id = request_id_,
+             large] {
+    if (weak.expired()) return;
+    auto parsed = std::make_shared<StatusOr<ApiRequest>>(ParseRequest(endpoint, shared->body));
+    if (parsed->ok()) {
+      gateway::CompletionRequest& completion = parsed->value().completion;
+      completion.request_id = request_id;
+      completion.large = large;
+      completion.tenant_salt = *salt;
+      ReadCacheHeader(shared->HeaderValue("millrace-cache"), completion);
+    }
+    control->Post([weak, parsed] {
+      if (auto call = weak.lock()) call->OnParsed(std::move(*parsed));
+    });
+  });
 }
 
 void FrontendCall::OnParsed(StatusOr<ApiRequest> parsed) {
@@ -190,11 +193,12 @@ void FrontendCall::End() {
 }
 
 Frontend::Frontend(FrontendOptions options, gateway::CompletionService& service, Executor& control, Executor& work,
-                   MetricRegistry& metrics)
+                   Executor& large_work, MetricRegistry& metrics)
     : options_(std::move(options)),
       service_(service),
       control_(control),
       work_(work),
+      large_work_(large_work),
       metrics_(metrics),
       rng_(options_.random_seed),
       alive_(std::make_shared<bool>(true)) {

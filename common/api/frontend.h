@@ -28,11 +28,15 @@ struct FrontendOptions {
 
 class FrontendCall;
 
-// Used on `control` only, which is also the HTTP server's handler executor; bodies are parsed on `work`.
+// Bodies above it are parsed and prepared apart from others.
+constexpr size_t kLargeBodyBytes = size_t{1} << 20;
+
+// Used on `control` only, which is also the HTTP server's handler executor; bodies are parsed on `work`, large ones on
+// `large_work`, so that no small one waits behind them.
 class Frontend {
  public:
   Frontend(FrontendOptions options, gateway::CompletionService& service, Executor& control, Executor& work,
-           MetricRegistry& metrics);
+           Executor& large_work, MetricRegistry& metrics);
   ~Frontend();  // cancels what is left
 
   void Register(http::Router& router);
@@ -58,6 +62,7 @@ class Frontend {
   gateway::CompletionService& service_;
   Executor& control_;
   Executor& work_;
+  Executor& large_work_;
   MetricRegistry& metrics_;
   Rng rng_;
   std::map<uint64_t, std::shared_ptr<FrontendCall>> calls_;

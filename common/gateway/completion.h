@@ -29,6 +29,7 @@ struct CompletionRequest {
   std::vector<std::string> stop;
   bool include_stop = false;  // the stop string stays in the text
   bool want_prompt_text = false;
+  bool large = false;  // takes long to prepare: others must not wait for it
   std::string tenant_salt;
   bool cache_read = true;
   bool cache_write = true;

@@ -32,7 +32,8 @@ void GatewayCall::Prepare(uint32_t context_tokens) {
   seed_ = request_->seed ? *request_->seed : RandomSeed();
   std::weak_ptr<GatewayCall> weak = weak_from_this();
   Executor* control = &runtime_.control_;
-  runtime_.links_.work->Post([weak, control, request = request_, model = model_, context_tokens, seed = seed_] {
+  Executor* work = request_->large ? runtime_.links_.large_work : runtime_.links_.work;
+  work->Post([weak, control, request = request_, model = model_, context_tokens, seed = seed_] {
     if (weak.expired()) return;
     auto prepared = std::make_shared<StatusOr<PreparedPrompt>>(PreparePrompt(*model, *request, context_tokens, seed));
     control->Post([weak, prepared] {

@@ -1,7 +1,7 @@
 #pragma once
 // The gateway's runtime: takes requests for text, renders and tokenizes them, finds workers through the balancers,
 // follows each request from worker to worker until it ended, and gives its text away as it comes. One control executor
-// owns everything; rendering runs on the work executor.
+// owns everything; rendering runs on the work executors.
 
 #include <deque>
 #include <map>
@@ -38,7 +38,8 @@ struct GatewayOptions {
 
 // What the runtime reaches the cluster by. All outlive it.
 struct GatewayLinks {
-  Executor* work = nullptr;  // may be the control executor
+  Executor* work = nullptr;        // may be the control executor
+  Executor* large_work = nullptr;  // of large requests; may be `work`
   peer::Dialer<peer::PickProtocol>* pick = nullptr;
   peer::Dialer<peer::PrefillProtocol>* prefill = nullptr;
   peer::Dialer<peer::DecodeProtocol>* decode = nullptr;

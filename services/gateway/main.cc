@@ -41,6 +41,7 @@ class GatewayService final : public shell::Service {
     decode_ = rpc::MakeDialer<peer::DecodeProtocol>(control);
     watch_ = rpc::MakeDialer<peer::WatchProtocol>(control);
     runtime::GatewayLinks links{&work_,
+                                &large_work_,
                                 pick_.get(),
                                 prefill_.get(),
                                 decode_.get(),
@@ -49,8 +50,8 @@ class GatewayService final : public shell::Service {
                                 decode_balancers_.get()};
     runtime_ = std::make_unique<runtime::GatewayRuntime>(config_.GatewayOptions(std::move(recipe), std::move(digest)),
                                                          links, control, process_.metrics());
-    frontend_ =
-        std::make_unique<api::Frontend>(std::move(frontend_options), *runtime_, control, work_, process_.metrics());
+    frontend_ = std::make_unique<api::Frontend>(std::move(frontend_options), *runtime_, control, work_, large_work_,
+                                                process_.metrics());
     frontend_->Register(router_);
     return OkStatus();
   }
@@ -85,6 +86,7 @@ class GatewayService final : public shell::Service {
   shell::Process& process_;
   // Destroyed from the last to the first: the server stops before what it calls.
   EventLoop work_{"prompts"};
+  EventLoop large_work_{"large-prompts"};
   std::unique_ptr<rpc::DnsAddresses> prefill_balancers_;
   std::unique_ptr<rpc::DnsAddresses> decode_balancers_;
   std::unique_ptr<peer::Dialer<peer::PickProtocol>> pick_;

@@ -20,6 +20,7 @@ class GatewayRuntimeTest : public ::testing::Test {
       : world_(time_.Add("cluster"), network_),
         control_(time_.Add("gateway")),
         work_(time_.Add("work")),
+        large_work_(time_.Add("large work")),
         d1_(world_, "d1", 201),
         d2_(world_, "d2", 202),
         p1_(world_, "p1", 101, {&d1_, &d2_}),
@@ -37,8 +38,8 @@ class GatewayRuntimeTest : public ::testing::Test {
 
   void Start(GatewayOptions options = {}) {
     options.models = {{fakes::kModel, std::make_shared<fakes::ByteRecipe>(), fakes::kModelDigest}};
-    GatewayLinks links{&work_,       pick_.get(),         prefill_.get(),    decode_.get(),
-                       watch_.get(), &prefill_balancers_, &decode_balancers_};
+    GatewayLinks links{&work_,        &large_work_, pick_.get(),         prefill_.get(),
+                       decode_.get(), watch_.get(), &prefill_balancers_, &decode_balancers_};
     runtime_ = std::make_unique<GatewayRuntime>(std::move(options), links, control_, *metrics_);
     control_.Post([this] { runtime_->Start(); });
     ASSERT_TRUE(time_.RunUntil([this] { return runtime_->Ready(); }, Seconds(1)));
@@ -106,6 +107,7 @@ class GatewayRuntimeTest : public ::testing::Test {
   fakes::World world_;
   support::VirtualExecutor& control_;
   support::VirtualExecutor& work_;
+  support::VirtualExecutor& large_work_;
   fakes::FakeDecode d1_;
   fakes::FakeDecode d2_;
   fakes::FakePrefill p1_;
@@ -431,6 +433,26 @@ TEST_F(GatewayRuntimeTest, CancelFromInsideADelta) {
   time_.Advance(Seconds(5));
   EXPECT_EQ(sink_.ends, 0);
   EXPECT_EQ(sink_.ids.size(), 3u);
+  ExpectNothingLeft();
+}
+
+TEST_F(GatewayRuntimeTest, SmallPromptsDoNotWaitBehindALargeOne) {
+  Start();
+  large_work_.set_stopped(true);
+  fakes::RecordingSink large_sink;
+  control_.Post([&] {
+    gateway::CompletionRequest large = Request();
+    large.large = true;
+    runtime_->Start(large, large_sink);
+  });
+  Send(Request());
+  ASSERT_TRUE(RunToEnd());
+  EXPECT_EQ(sink_.ids, Expected(20));
+  EXPECT_EQ(large_sink.ends, 0);
+  large_work_.set_stopped(false);
+  ASSERT_TRUE(time_.RunUntil([&] { return large_sink.ends > 0; }, Seconds(60)));
+  EXPECT_EQ(large_sink.ids, Expected(20));
+  time_.Advance(Seconds(2));
   ExpectNothingLeft();
 }
 

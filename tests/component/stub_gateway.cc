@@ -39,14 +39,15 @@ struct StubGateway {
     p1.pace = Duration(0);
     runtime::GatewayOptions options;
     options.models = {{fakes::kModel, std::make_shared<fakes::ByteRecipe>(), fakes::kModelDigest}};
-    runtime::GatewayLinks links{&work,       pick.get(),         prefill.get(),    decode.get(),
-                                watch.get(), &prefill_balancers, &decode_balancers};
+    runtime::GatewayLinks links{&work,        &large_work, pick.get(),         prefill.get(),
+                                decode.get(), watch.get(), &prefill_balancers, &decode_balancers};
     gateway = std::make_unique<runtime::GatewayRuntime>(std::move(options), links, control, *metrics);
     api::FrontendOptions frontend_options;
     frontend_options.keys = *api::ApiKeys::Parse(std::string(kKey) + "\n" + kOtherKey);
     frontend_options.max_requests = 64;
     frontend_options.event_silence = Milliseconds(200);
-    frontend = std::make_unique<api::Frontend>(std::move(frontend_options), *gateway, control, work, *metrics);
+    frontend =
+        std::make_unique<api::Frontend>(std::move(frontend_options), *gateway, control, work, large_work, *metrics);
     frontend->Register(router);
     gateway->Start();
   }
@@ -65,6 +66,7 @@ struct StubGateway {
 
   support::LocalNetwork network;
   EventLoop work{"prompts"};
+  EventLoop large_work{"large-prompts"};
   fakes::World world;
   fakes::FakeDecode d1;
   fakes::FakeDecode d2;
