@@ -182,17 +182,6 @@ Status NetworkWorker::Accept(ucp_conn_request* request, Endpoint& endpoint) {
   return Open(&params, endpoint);
 }
 
-Status NetworkWorker::OnMessage(unsigned id, ucp_am_recv_callback_t callback, void* argument) {
-  ucp_am_handler_param_t params{};
-  params.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS | UCP_AM_HANDLER_PARAM_FIELD_CB |
-                      UCP_AM_HANDLER_PARAM_FIELD_ARG;
-  params.id = id;
-  params.flags = UCP_AM_FLAG_WHOLE_MSG;
-  params.cb = callback;
-  params.arg = argument;
-  return UcxStatus(ucp_worker_set_am_recv_handler(worker_, &params), "ucp_worker_set_am_recv_handler");
-}
-
 void NetworkWorker::Abort(Endpoint& endpoint) {
   if (endpoint.ep == nullptr) return;
   ucp_request_param_t params{};

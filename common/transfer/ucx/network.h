@@ -1,8 +1,6 @@
 #pragma once
 // UCP context and workers of the network lanes: active messages only, so no peer can name an address of this process.
 
-#include <ucp/api/ucp_def.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -14,6 +12,12 @@
 
 #include "common/base/status.h"
 #include "common/base/time.h"
+
+struct ucp_context;
+struct ucp_worker;
+struct ucp_ep;
+struct ucp_listener;
+struct ucp_conn_request;
 
 namespace millrace::transfer::ucx {
 
@@ -61,8 +65,6 @@ class NetworkWorker {
   };
   Status Connect(const std::string& socket, Endpoint& endpoint);
   Status Accept(ucp_conn_request* request, Endpoint& endpoint);
-  // Active messages of `id` go to `callback` with `argument`, whole, inside Progress().
-  Status OnMessage(unsigned id, ucp_am_recv_callback_t callback, void* argument);
   // Drops the connection without waiting for the peer; sends under way complete with an error in Progress().
   void Abort(Endpoint& endpoint);
   // Transport names of the endpoint's lanes: "tcp".

@@ -19,8 +19,19 @@ constexpr Duration kCloseLimit = Milliseconds(100);
 
 struct NetworkLane::Handlers {
   static Status Install(NetworkLane& lane) {
-    MR_RETURN_IF_ERROR(lane.worker_->OnMessage(kWelcome, OnWelcome, &lane));
-    return lane.worker_->OnMessage(kBytes, OnBytes, &lane);
+    MR_RETURN_IF_ERROR(Set(lane, kWelcome, OnWelcome));
+    return Set(lane, kBytes, OnBytes);
+  }
+
+  static Status Set(NetworkLane& lane, unsigned id, ucp_am_recv_callback_t callback) {
+    ucp_am_handler_param_t params{};
+    params.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                        UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+    params.id = id;
+    params.flags = UCP_AM_FLAG_WHOLE_MSG;
+    params.cb = callback;
+    params.arg = &lane;
+    return UcxStatus(ucp_worker_set_am_recv_handler(lane.worker_->get(), &params), "ucp_worker_set_am_recv_handler");
   }
 
   static ucs_status_t OnWelcome(void* lane, const void* header, size_t header_size, void*, size_t,

@@ -20,8 +20,19 @@ constexpr Duration kAbortLimit = Milliseconds(500);
 
 struct Server::Handlers {
   static Status Install(Server& server) {
-    MR_RETURN_IF_ERROR(server.worker_->OnMessage(kHello, OnHello, &server));
-    return server.worker_->OnMessage(kRequest, OnRequest, &server);
+    MR_RETURN_IF_ERROR(Set(server, kHello, OnHello));
+    return Set(server, kRequest, OnRequest);
+  }
+
+  static Status Set(Server& server, unsigned id, ucp_am_recv_callback_t callback) {
+    ucp_am_handler_param_t params{};
+    params.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                        UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+    params.id = id;
+    params.flags = UCP_AM_FLAG_WHOLE_MSG;
+    params.cb = callback;
+    params.arg = &server;
+    return UcxStatus(ucp_worker_set_am_recv_handler(server.worker_->get(), &params), "ucp_worker_set_am_recv_handler");
   }
 
   // The client that a message came from, or null.
