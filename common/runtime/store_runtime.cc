@@ -32,6 +32,8 @@ struct StoreRuntime::Metrics {
         free_bytes(registry.AddGauge("millrace_store_free_bytes", "Free bytes of the disk")),
         guarantee_full(registry.AddGauge("millrace_store_guarantee_full",
                                          "1 when puts are refused because all blocks are within their guarantee")),
+        read_only(registry.AddGauge("millrace_store_read_only",
+                                    "1 when puts are refused because the index can't be written: the disk is full")),
         hits(registry.AddCounter("millrace_store_hits_total", "Blocks asked for by lookups and there")),
         misses(registry.AddCounter("millrace_store_misses_total", "Blocks asked for by lookups and not there")),
         loaded(registry.AddCounter("millrace_store_loaded_blocks_total", "Blocks read for workers")),
@@ -60,7 +62,8 @@ struct StoreRuntime::Metrics {
     (counter == refused.end() ? refused[Reason::kNone] : counter->second)->Add();
   }
 
-  Gauge &sessions, &links, &leases, &pinned, &puts, &blocks, &disk_bytes, &capacity_bytes, &free_bytes, &guarantee_full;
+  Gauge &sessions, &links, &leases, &pinned, &puts, &blocks, &disk_bytes, &capacity_bytes, &free_bytes, &guarantee_full,
+      &read_only;
   Counter &hits, &misses, &loaded, &load_failed, &put, &duplicates, &evicted, &expired, &leases_expired;
   Counter &corrupt_disk, &corrupt_transfer;
   std::map<Reason, Counter*> refused;
@@ -470,6 +473,7 @@ void StoreRuntime::UpdateGauges() {
   metrics_->capacity_bytes.Set(static_cast<double>(tier_stats_.capacity_bytes));
   metrics_->free_bytes.Set(static_cast<double>(tier_stats_.free_bytes));
   metrics_->guarantee_full.Set(tier_stats_.guarantee_full ? 1 : 0);
+  metrics_->read_only.Set(tier_stats_.read_only ? 1 : 0);
 }
 
 }  // namespace millrace::runtime

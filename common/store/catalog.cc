@@ -40,6 +40,13 @@ uint32_t Catalog::ContainsPrefix(std::span<const kv::BlockKey> keys, int64_t now
   return present;
 }
 
+std::vector<IndexRow> Catalog::Rows() const {
+  std::vector<IndexRow> rows;
+  rows.reserve(rows_.size());
+  for (const auto& [key, slot] : rows_) rows.push_back(slot.row);
+  return rows;
+}
+
 void Catalog::Insert(const IndexRow& row) {
   const auto segment = segments_.find(row.segment);
   MR_CHECK(segment != segments_.end());

@@ -45,6 +45,7 @@ class Catalog {
   uint32_t ContainsPrefix(std::span<const kv::BlockKey> keys, int64_t now_s) const;
   // Replaces the key's row, and the row of a key at the same place. Precondition: its segment was added.
   void Insert(const IndexRow& row);
+  std::vector<IndexRow> Rows() const;  // expired ones too
   void Erase(const kv::BlockKey& key);
   void Touch(const kv::BlockKey& key);                                                            // it was read
   RecordHeader Describe(const kv::BlockKey& key, RetentionClass retention, int64_t now_s) const;  // times filled in

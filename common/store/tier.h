@@ -37,6 +37,7 @@ struct TierStats {
   uint64_t corrupt = 0;         // blocks dropped because their bytes were not right
   uint64_t recovered = 0;       // blocks found in segments that the index had not
   bool guarantee_full = false;  // the last put found only blocks within their guarantee
+  bool read_only = false;       // the index can't be written, for want of room: puts are refused until it can
 };
 
 struct TierOptions {

@@ -7,7 +7,8 @@ namespace millrace::kvcache_store {
 void Config::Describe(config::Schema& schema) {
   schema.Add("path", &path, {.help = "folder of the blocks, made when missing; one store each", .required = true});
   schema.Add("capacity", &capacity, {.help = "most bytes of blocks on disk", .min = 1 << 20});
-  schema.Add("min-free", &min_free, {.help = "puts that would leave less free on the disk are refused"});
+  schema.Add("min-free", &min_free,
+             {.help = "puts that would leave less free on the disk are refused; 16 MiB at least"});
   schema.Add("fsync", &fsync, {.help = "each put survives a power cut, not only the death of this process"});
   schema.Add("retention", &retention, {.help = "class of the blocks that are put", .choices = {"chat", "agent"}});
   schema.Add("chat-hours", &chat_hours, {.help = "how long blocks of class chat are kept", .min = 1});

@@ -67,6 +67,7 @@ class StoreService final : public shell::Service {
             {"disk_bytes", stats.used_bytes},
             {"capacity_bytes", stats.capacity_bytes},
             {"free_bytes", stats.free_bytes},
+            {"read_only", stats.read_only},
             {"workers", runtime_->sessions()},
             {"leases", runtime_->leases()},
             {"puts_in_flight", runtime_->puts_in_flight()}};

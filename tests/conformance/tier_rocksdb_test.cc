@@ -198,16 +198,29 @@ TEST_F(RocksdbTierTest, MissingSegmentCostsItsBlocksOnly) {
   EXPECT_LT(there, 200u);
 }
 
+// While it lives no file can grow beyond `bytes`, as if the disk were full.
+class FullDisk {
+ public:
+  explicit FullDisk(uint64_t bytes) {
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &old_);
+    rlimit small = old_;
+    small.rlim_cur = bytes;
+    setrlimit(RLIMIT_FSIZE, &small);
+  }
+  ~FullDisk() { setrlimit(RLIMIT_FSIZE, &old_); }
+
+ private:
+  rlimit old_{};
+};
+
 TEST_F(RocksdbTierTest, FullDiskRefusesThePutAndNothingIsLost) {
   PutBlocks(0, 20);
-  signal(SIGXFSZ, SIG_IGN);
-  rlimit old{};
-  getrlimit(RLIMIT_FSIZE, &old);
-  rlimit small = old;
-  small.rlim_cur = 20 * kRecord + 5000;  // the next record is written in part
-  setrlimit(RLIMIT_FSIZE, &small);
-  const Status status = PutBlock(*tier_, TestBlock(20));
-  setrlimit(RLIMIT_FSIZE, &old);
+  Status status;
+  {
+    const FullDisk full(20 * kRecord + 5000);  // the next record is written in part
+    status = PutBlock(*tier_, TestBlock(20));
+  }
   EXPECT_EQ(status.reason(), Reason::kNoSpace) << status.ToString();
   EXPECT_EQ(CheckBlock(*tier_, TestBlock(20)).code(), Code::kNotFound);
   ExpectBlocks(0, 20);
@@ -215,6 +228,83 @@ TEST_F(RocksdbTierTest, FullDiskRefusesThePutAndNothingIsLost) {
   ExpectBlocks(0, 30);
   Open();
   ExpectBlocks(0, 30);
+}
+
+TEST_F(RocksdbTierTest, StoreOpenedOnAFullDiskReadsAndRefusesPutsAndDoesNotAbort) {
+  PutBlocks(0, 20);
+  {
+    const FullDisk full(0);
+    Open();
+    EXPECT_TRUE(tier_->Stats().read_only);
+    ExpectBlocks(0, 20);
+    const Status status = PutBlock(*tier_, TestBlock(20));
+    EXPECT_EQ(status.reason(), Reason::kNoSpace);
+    EXPECT_THAT(status.message(), testing::AllOf(testing::HasSubstr(folder_.path()), testing::HasSubstr("free space"),
+                                                 testing::HasSubstr("--capacity")));
+    ++*clock_.now;
+    EXPECT_EQ(PutBlock(*tier_, TestBlock(20)).reason(), Reason::kNoSpace);
+    Open();
+    EXPECT_TRUE(tier_->Stats().read_only);
+    ExpectBlocks(0, 20);
+  }
+  ++*clock_.now;
+  PutBlocks(20, 30);
+  EXPECT_FALSE(tier_->Stats().read_only);
+  Open();
+  EXPECT_EQ(tier_->Stats().recovered, 0u);
+  ExpectBlocks(0, 30);
+}
+
+TEST_F(RocksdbTierTest, FirstStartOnAFullDiskWaitsForRoom) {
+  tier_ = nullptr;
+  fs::remove_all(folder_.path() + "/index");
+  {
+    const FullDisk full(0);
+    Open();
+    EXPECT_EQ(PutBlock(*tier_, TestBlock(0)).reason(), Reason::kNoSpace);
+  }
+  ++*clock_.now;
+  PutBlocks(0, 10);
+  Open();
+  ExpectBlocks(0, 10);
+}
+
+TEST_F(RocksdbTierTest, DiskThatIsFullForTheIndexOnlyMakesTheStoreReadOnlyUntilThereIsRoom) {
+  uint64_t next = 0;
+  while (Segments().size() < 10) PutBlocks(next, next + 1), ++next;
+  {
+    const FullDisk full(2 * kRecord);  // fits the new segment; the index's log is longer
+    EXPECT_EQ(PutBlock(*tier_, TestBlock(next)).reason(), Reason::kNoSpace);
+    EXPECT_TRUE(tier_->Stats().read_only);
+    EXPECT_EQ(CheckBlock(*tier_, TestBlock(next)).code(), Code::kNotFound);
+    ExpectBlocks(0, next);
+  }
+  ++*clock_.now;
+  PutBlocks(next, next + 10);
+  EXPECT_FALSE(tier_->Stats().read_only);
+  Open();
+  EXPECT_EQ(tier_->Stats().recovered, 0u);
+  ExpectBlocks(0, next + 10);
+}
+
+TEST_F(RocksdbTierTest, LowerCapacityMakesRoomOnAFullDisk) {
+  options_.retention.guaranteed_seconds = 0;
+  PutBlocks(0, 500);
+  options_.capacity_bytes = 2 << 20;
+  uint64_t blocks = 0;
+  {
+    const FullDisk full(0);
+    Open();
+    EXPECT_LE(tier_->Stats().used_bytes, options_.capacity_bytes);
+    blocks = tier_->Stats().blocks;
+    EXPECT_GT(blocks, 50u);
+  }
+  ++*clock_.now;
+  PutBlocks(499, 500);
+  Open();
+  EXPECT_EQ(tier_->Stats().blocks, blocks);
+  EXPECT_EQ(tier_->Stats().recovered, 0u);
+  ExpectBlocks(480, 500);
 }
 
 TEST_F(RocksdbTierTest, HotBlocksSurviveTheReclaimOfTheirSegment) {

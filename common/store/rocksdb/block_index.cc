@@ -1,11 +1,18 @@
 #include "common/store/rocksdb/block_index.h"
 
 #include <rocksdb/db.h>
+#include <rocksdb/env.h>
 #include <rocksdb/options.h>
 #include <rocksdb/write_batch.h>
 
+#include <cerrno>
+#include <cstdarg>
+#include <cstdio>
 #include <cstring>
 #include <optional>
+#include <system_error>
+
+#include "common/base/log.h"
 
 namespace millrace::store {
 namespace {
@@ -40,21 +47,37 @@ std::string EncodeMark(const SegmentMark& mark) {
 Status FromRocksdb(const rocksdb::Status& status, const std::string& what) {
   if (status.ok()) return OkStatus();
   const std::string message = "RocksDB " + what + ": " + status.ToString();
-  if (status.IsNoSpace()) return {Code::kResourceExhausted, Reason::kNoSpace, message};
+  const auto ends_with = [&](int error) { return message.ends_with(std::generic_category().message(error)); };
+  if (status.IsNoSpace() || ends_with(EDQUOT) || ends_with(EFBIG)) {
+    return {Code::kResourceExhausted, Reason::kNoSpace, message};
+  }
   return status.IsCorruption() ? DataLoss(message) : Internal(message);
 }
 
+// RocksDB's warnings. A log file of its own would abort the process when the disk is full and assertions are on, as
+// they are in Debian's package.
+class ProcessLogger final : public rocksdb::Logger {
+ public:
+  ProcessLogger() : Logger(rocksdb::InfoLogLevel::WARN_LEVEL) {}
+  using Logger::Logv;
+  void LogHeader(const char*, va_list) override {}
+  void Logv(const char* format, va_list arguments) override {
+    if (!LogEnabled(LogLevel::kDebug)) return;
+    char text[1024];
+    std::vsnprintf(text, sizeof text, format, arguments);
+    Log(LogLevel::kDebug, "rocksdb", {{"text", text}});
+  }
+};
+
 rocksdb::Options DatabaseOptions() {
   rocksdb::Options options;
+  options.info_log = std::make_shared<ProcessLogger>();
   options.create_if_missing = true;
   options.compression = rocksdb::kNoCompression;
   options.write_buffer_size = 4 << 20;
   options.max_total_wal_size = 16 << 20;
   options.max_background_jobs = 2;
   options.max_open_files = 64;
-  options.keep_log_file_num = 2;
-  options.max_log_file_size = 1 << 20;
-  options.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;
   options.stats_dump_period_sec = 0;
   options.stats_persist_period_sec = 0;
   return options;
@@ -79,6 +102,17 @@ Status ReadEntry(std::string_view key, std::string_view value, IndexContent& con
   return DataLoss("the index holds an entry of an unknown kind");
 }
 
+Status ReadAll(rocksdb::DB& db, IndexContent& content) {
+  rocksdb::ReadOptions read;
+  read.verify_checksums = true;
+  read.fill_cache = false;
+  const std::unique_ptr<rocksdb::Iterator> entry(db.NewIterator(read));
+  for (entry->SeekToFirst(); entry->Valid(); entry->Next()) {
+    MR_RETURN_IF_ERROR(ReadEntry(entry->key().ToStringView(), entry->value().ToStringView(), content));
+  }
+  return FromRocksdb(entry->status(), "read " + db.GetName());
+}
+
 }  // namespace
 
 struct BlockIndex::State {
@@ -94,15 +128,15 @@ StatusOr<std::unique_ptr<BlockIndex>> BlockIndex::Open(const std::string& folder
   MR_RETURN_IF_ERROR(FromRocksdb(rocksdb::DB::Open(DatabaseOptions(), folder, &db), "open " + folder));
   auto state = std::make_unique<State>();
   state->db.reset(db);
-  rocksdb::ReadOptions read;
-  read.verify_checksums = true;
-  read.fill_cache = false;
-  const std::unique_ptr<rocksdb::Iterator> entry(db->NewIterator(read));
-  for (entry->SeekToFirst(); entry->Valid(); entry->Next()) {
-    MR_RETURN_IF_ERROR(ReadEntry(entry->key().ToStringView(), entry->value().ToStringView(), content));
-  }
-  MR_RETURN_IF_ERROR(FromRocksdb(entry->status(), "read " + folder));
+  MR_RETURN_IF_ERROR(ReadAll(*db, content));
   return std::unique_ptr<BlockIndex>(new BlockIndex(std::move(state)));
+}
+
+Status BlockIndex::Read(const std::string& folder, IndexContent& content) {
+  rocksdb::DB* db = nullptr;
+  MR_RETURN_IF_ERROR(FromRocksdb(rocksdb::DB::OpenForReadOnly(DatabaseOptions(), folder, &db), "read " + folder));
+  const std::unique_ptr<rocksdb::DB> owned(db);
+  return ReadAll(*db, content);
 }
 
 Status BlockIndex::Commit(const IndexChange& change, bool sync) {
@@ -119,10 +153,7 @@ Status BlockIndex::Commit(const IndexChange& change, bool sync) {
   if (!status.ok()) return FromRocksdb(status, "batch");
   rocksdb::WriteOptions options;
   options.sync = sync;
-  status = state_->db->Write(options, &batch);
-  // A background error (a disk that was full) makes the database refuse writes until it is told to go on.
-  if (!status.ok() && state_->db->Resume().ok()) status = state_->db->Write(options, &batch);
-  return FromRocksdb(status, "write");
+  return FromRocksdb(state_->db->Write(options, &batch), "write");
 }
 
 Status BlockIndex::Close() {

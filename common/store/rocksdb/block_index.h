@@ -39,11 +39,14 @@ class BlockIndex {
  public:
   // Reads all of it. Any error means that it cannot be trusted.
   static StatusOr<std::unique_ptr<BlockIndex>> Open(const std::string& folder, IndexContent& content);
+  // Only reads it: writes nothing.
+  static Status Read(const std::string& folder, IndexContent& content);
   ~BlockIndex();
 
-  // Survives this process; with `sync` also a power cut. A medium without room: kResourceExhausted(kNoSpace).
+  // Survives this process; with `sync` also a power cut. A medium without room: kResourceExhausted(kNoSpace). After an
+  // error the change may be there or not; destroy this one and open the index again.
   Status Commit(const IndexChange& change, bool sync);
-  Status Close();  // makes everything durable; no Commit after it
+  Status Close();  // makes everything durable; no Commit before it failed, none after it
 
  private:
   struct State;

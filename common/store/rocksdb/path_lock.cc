@@ -21,10 +21,9 @@ StatusOr<std::unique_ptr<PathLock>> PathLock::Acquire(const std::string& folder)
     return FailedPrecondition("store folder " + folder + " is in use by " + who +
                               ": stop it, or give this store a folder of its own");
   }
+  // The name of the owner is a courtesy: a full disk may refuse it.
   const std::string pid = std::to_string(getpid());
-  if (ftruncate(fd, 0) != 0 || pwrite(fd, pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
-    return ErrnoStatus(errno, "write " + path);
-  }
+  [[maybe_unused]] const bool told = ftruncate(fd, 0) == 0 && pwrite(fd, pid.data(), pid.size(), 0) > 0;
   return lock;
 }
 

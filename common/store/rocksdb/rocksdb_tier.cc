@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -30,6 +31,8 @@ namespace fs = std::filesystem;
 constexpr uint64_t kSegmentsInCapacity = 16;
 constexpr uint64_t kLargestSegment = 256ull << 20;
 constexpr uint64_t kLeastCapacity = 1ull << 20;
+constexpr uint64_t kIndexRoom = 16ull << 20;  // kept free for the index: its memtable, log, manifest
+constexpr int64_t kAnyAge = std::numeric_limits<int64_t>::min();
 constexpr const char* kSegmentSuffix = ".seg";
 
 Status NoSpace(std::string message) { return {Code::kResourceExhausted, Reason::kNoSpace, std::move(message)}; }
@@ -94,11 +97,17 @@ class RocksdbTier final : public Tier {
   };
 
   // ---- opening
-  Status OpenIndex(IndexContent& content);
-  Status OpenSegments(IndexContent& content, IndexChange& change);
-  void AdoptRows(std::vector<IndexRow> rows, IndexChange& change);
-  Status ScanTail(uint64_t id, uint64_t indexed_bytes, IndexChange& change);
+  Status OpenSegments(const IndexContent& content);
+  void AdoptRows(std::vector<IndexRow> rows);
+  Status ScanTail(uint64_t id, uint64_t indexed_bytes);
   void ChooseActive(const IndexContent& content);
+
+  // ---- the index; write_mutex_ held
+  Status OpenIndex(IndexContent& content);
+  IndexChange Missing(const IndexContent& content) const;
+  Status Commit(const IndexChange& change, bool sync);
+  void CloseIndex(const Status& why);
+  Status EnsureIndex(int64_t now);
 
   // ---- writing; write_mutex_ held
   std::optional<Status> SettledWithoutWriting(const TierPut& item, int64_t now);
@@ -120,7 +129,9 @@ class RocksdbTier final : public Tier {
 
   // Held over whatever changes files, index or catalog; taken before mutex_.
   std::mutex write_mutex_;
-  std::unique_ptr<BlockIndex> index_;  // guarded by write_mutex_
+  std::unique_ptr<BlockIndex> index_;  // guarded by write_mutex_; null: it can't be written and nothing be put
+  Status no_index_;                    // guarded by write_mutex_; why index_ is null
+  int64_t reopen_s_ = 0;               // guarded by write_mutex_; when to try to open it again
   uint64_t next_segment_ = 1;          // guarded by write_mutex_
 
   mutable std::mutex mutex_;  // never held over a disk operation
@@ -141,12 +152,70 @@ Status RocksdbTier::OpenIndex(IndexContent& content) {
     content = {};
     index = BlockIndex::Open(folder, content);
   }
-  if (!index.ok()) return std::move(index).status();
-  index_ = *std::move(index);
+  if (index.ok()) {
+    index_ = *std::move(index);
+    return OkStatus();
+  }
+  content = {};
+  if (index.status().reason() != Reason::kNoSpace) return std::move(index).status();
+  CloseIndex(index.status());
   return OkStatus();
 }
 
-Status RocksdbTier::OpenSegments(IndexContent& content, IndexChange& change) {
+// What makes the index say what the catalog says.
+IndexChange RocksdbTier::Missing(const IndexContent& content) const {
+  std::lock_guard lock(mutex_);
+  IndexChange change;
+  std::map<kv::BlockKey, const IndexRow*> indexed;
+  for (const auto& row : content.rows) {
+    indexed.emplace(row.header.key, &row);
+    if (catalog_.Find(row.header.key, kAnyAge) == nullptr) change.erase.push_back(row.header.key);
+  }
+  for (const auto& row : catalog_.Rows()) {
+    const auto found = indexed.find(row.header.key);
+    if (found == indexed.end() || *found->second != row) change.put.push_back(row);
+  }
+  for (const auto& [id, file] : files_) {
+    change.marks.emplace_back(id, SegmentMark{.indexed_bytes = catalog_.segment_bytes(id)});
+  }
+  for (const auto& [id, mark] : content.marks) {
+    if (!files_.contains(id)) change.forget_segments.push_back(id);
+  }
+  return change;
+}
+
+Status RocksdbTier::Commit(const IndexChange& change, bool sync) {
+  if (index_ == nullptr) return no_index_;
+  Status status = index_->Commit(change, sync);
+  if (!status.ok()) CloseIndex(status);
+  return status;
+}
+
+void RocksdbTier::CloseIndex(const Status& why) {
+  index_ = nullptr;
+  no_index_ = Status(why.code(), why.reason(),
+                     "store " + options_.path + " is read-only until its index can be written (" + why.message() +
+                         "): free space on that disk, or restart with a lower --capacity");
+  reopen_s_ = options_.unix_seconds() + 1;
+  std::lock_guard lock(mutex_);
+  if (std::exchange(counts_.read_only, true)) return;
+  Log(LogLevel::kError, "store_read_only", {{"path", options_.path}, {"error", no_index_.message()}});
+}
+
+Status RocksdbTier::EnsureIndex(int64_t now) {
+  if (index_ != nullptr) return OkStatus();
+  if (now < reopen_s_) return no_index_;
+  reopen_s_ = now + 1;
+  IndexContent content;
+  MR_RETURN_IF_ERROR(OpenIndex(content));
+  MR_RETURN_IF_ERROR(Commit(Missing(content), /*sync=*/true));
+  std::lock_guard lock(mutex_);
+  counts_.read_only = false;
+  Log(LogLevel::kInfo, "store_writable", {{"path", options_.path}});
+  return OkStatus();
+}
+
+Status RocksdbTier::OpenSegments(const IndexContent& content) {
   const std::string folder = options_.path + "/segments";
   std::set<uint64_t> ids;
   std::error_code error;
@@ -165,13 +234,10 @@ Status RocksdbTier::OpenSegments(IndexContent& content, IndexChange& change) {
     catalog_.AddSegment(id, size);
     files_.emplace(id, std::move(file));
   }
-  for (const auto& [id, mark] : content.marks) {
-    if (!files_.contains(id)) change.forget_segments.push_back(id);
-  }
   return OkStatus();
 }
 
-void RocksdbTier::AdoptRows(std::vector<IndexRow> rows, IndexChange& change) {
+void RocksdbTier::AdoptRows(std::vector<IndexRow> rows) {
   std::sort(rows.begin(), rows.end(), [](const IndexRow& a, const IndexRow& b) {
     return std::pair(a.segment, a.offset) < std::pair(b.segment, b.offset);
   });
@@ -179,13 +245,11 @@ void RocksdbTier::AdoptRows(std::vector<IndexRow> rows, IndexChange& change) {
     if (files_.contains(row.segment) &&
         row.offset + RecordBytes(row.header.length) <= catalog_.segment_bytes(row.segment)) {
       catalog_.Insert(row);
-    } else {
-      change.erase.push_back(row.header.key);
     }
   }
 }
 
-Status RocksdbTier::ScanTail(uint64_t id, uint64_t indexed_bytes, IndexChange& change) {
+Status RocksdbTier::ScanTail(uint64_t id, uint64_t indexed_bytes) {
   const auto& file = files_.at(id);
   const uint64_t size = catalog_.segment_bytes(id);
   const uint64_t from = std::min(indexed_bytes, size) / kRecordAlign * kRecordAlign;
@@ -195,12 +259,10 @@ Status RocksdbTier::ScanTail(uint64_t id, uint64_t indexed_bytes, IndexChange& c
     const IndexRow* known = catalog_.Find(header.key, now);
     if (known != nullptr && std::pair(known->segment, known->offset) > std::pair(id, offset)) return;
     catalog_.Insert(row);
-    change.put.push_back(row);
     ++counts_.recovered;
   }));
   if (size != end) MR_RETURN_IF_ERROR(file->Truncate(end));
   catalog_.SetSegmentBytes(id, end);
-  change.marks.emplace_back(id, SegmentMark{.indexed_bytes = end});
   return OkStatus();
 }
 
@@ -213,19 +275,23 @@ void RocksdbTier::ChooseActive(const IndexContent& content) {
 }
 
 Status RocksdbTier::Recover() {
-  std::scoped_lock locks(write_mutex_, mutex_);
+  std::lock_guard write_lock(write_mutex_);
   IndexContent content;
-  IndexChange change;
   MR_RETURN_IF_ERROR(OpenIndex(content));
-  MR_RETURN_IF_ERROR(OpenSegments(content, change));
-  AdoptRows(std::move(content.rows), change);
-  for (const auto& [id, file] : files_) {
-    const auto mark = content.marks.find(id);
-    MR_RETURN_IF_ERROR(ScanTail(id, mark == content.marks.end() ? 0 : mark->second.indexed_bytes, change));
+  if (index_ == nullptr && !BlockIndex::Read(options_.path + "/index", content).ok()) content = {};
+  {
+    std::lock_guard lock(mutex_);
+    MR_RETURN_IF_ERROR(OpenSegments(content));
+    AdoptRows(content.rows);
+    for (const auto& [id, file] : files_) {
+      const auto mark = content.marks.find(id);
+      MR_RETURN_IF_ERROR(ScanTail(id, mark == content.marks.end() ? 0 : mark->second.indexed_bytes));
+    }
+    ChooseActive(content);
   }
-  ChooseActive(content);
-  // A row may be both dropped where it was and found elsewhere: erasing comes first in a change.
-  MR_RETURN_IF_ERROR(index_->Commit(change, /*sync=*/true));
+  const Status committed = Commit(Missing(content), /*sync=*/true);
+  if (!committed.ok() && committed.reason() != Reason::kNoSpace) return committed;
+  std::lock_guard lock(mutex_);
   Log(LogLevel::kInfo, "store_opened",
       {{"path", options_.path},
        {"blocks", catalog_.blocks()},
@@ -245,7 +311,8 @@ Status RocksdbTier::Trim() {
       if (!catalog_.HasRoom(0)) plan = catalog_.PlanReclaim(now);
     }
     if (!plan.has_value()) return OkStatus();
-    MR_RETURN_IF_ERROR(Reclaim(*plan, now));
+    const Status status = Reclaim(*plan, now);
+    if (!status.ok() && index_ != nullptr) return status;
   }
 }
 
@@ -320,7 +387,7 @@ Status RocksdbTier::Append(std::span<const RecordToWrite> records) {
   change.marks.emplace_back(id, SegmentMark{.indexed_bytes = end});
   Status status = file->WriteAt(offset, records);
   if (status.ok() && options_.fsync) status = file->Sync();
-  if (status.ok()) status = index_->Commit(change, options_.fsync);
+  if (status.ok()) status = Commit(change, options_.fsync);
   if (!status.ok()) {
     static_cast<void>(file->Truncate(offset));  // the next append writes at `offset` whether this worked or not
     return status;
@@ -337,6 +404,7 @@ Status RocksdbTier::MakeRoom(uint64_t bytes, int64_t now) {
     MR_RETURN_IF_ERROR(ReclaimExpired(now));
     MR_RETURN_IF_ERROR(CheckFloor(bytes));
   }
+  MR_RETURN_IF_ERROR(EnsureIndex(now));
   while (true) {
     std::optional<ReclaimPlan> plan;
     {
@@ -366,10 +434,10 @@ Status RocksdbTier::CheckFloor(uint64_t bytes) const {
   struct statvfs info {};
   if (statvfs(options_.path.c_str(), &info) != 0) return ErrnoStatus(errno, "statvfs " + options_.path);
   const uint64_t free_bytes = uint64_t{info.f_bavail} * info.f_frsize;
-  if (free_bytes >= options_.min_free_bytes + bytes) return OkStatus();
-  return NoSpace("the disk of " + options_.path + " has " + std::to_string(free_bytes) +
-                 " bytes free and --min-free is " + std::to_string(options_.min_free_bytes) +
-                 ": free some, or put the store elsewhere");
+  if (free_bytes >= std::max(options_.min_free_bytes, kIndexRoom) + bytes) return OkStatus();
+  return NoSpace("the disk of " + options_.path + " has " + std::to_string(free_bytes) + " bytes free and keeps " +
+                 std::to_string(std::max(options_.min_free_bytes, kIndexRoom)) +
+                 " (--min-free): free some, lower --capacity, or put the store elsewhere");
 }
 
 Status RocksdbTier::Roll(int64_t now) {
@@ -404,23 +472,28 @@ Status RocksdbTier::ReclaimExpired(int64_t now) {
 
 Status RocksdbTier::Reclaim(const ReclaimPlan& plan, int64_t now) {
   IndexChange change;
-  for (const auto& key : plan.move) MR_RETURN_IF_ERROR(Move(key, now, change.erase));
+  std::vector<kv::BlockKey> unmoved;
+  for (const auto& key : plan.move) {
+    if (index_ == nullptr || !Move(key, now, change.erase).ok()) unmoved.push_back(key);  // no room to keep it
+  }
   const uint64_t damaged = change.erase.size();
+  change.erase.insert(change.erase.end(), unmoved.begin(), unmoved.end());
   change.erase.insert(change.erase.end(), plan.evict.begin(), plan.evict.end());
   change.erase.insert(change.erase.end(), plan.expire.begin(), plan.expire.end());
   change.marks.emplace_back(plan.segment, SegmentMark{.state = SegmentState::kDropped});
-  MR_RETURN_IF_ERROR(index_->Commit(change, options_.fsync));
+  // An index that can't be written learns of it when it can.
+  if (index_ != nullptr) MR_RETURN_IF_ERROR(Commit(change, options_.fsync));
   {
     std::lock_guard lock(mutex_);
     catalog_.RemoveSegment(plan.segment);
     files_.erase(plan.segment);
-    counts_.evicted += plan.evict.size();
+    counts_.evicted += unmoved.size() + plan.evict.size();
     counts_.expired += plan.expire.size();
     counts_.corrupt += damaged;
   }
   // What fails from here on is done again by the next open.
   if (unlink(SegmentPath(plan.segment).c_str()) != 0) return ErrnoStatus(errno, "remove " + SegmentPath(plan.segment));
-  return index_->Commit({.forget_segments = {plan.segment}}, /*sync=*/false);
+  return index_ == nullptr ? OkStatus() : Commit({.forget_segments = {plan.segment}}, /*sync=*/false);
 }
 
 Status RocksdbTier::Move(const kv::BlockKey& key, int64_t now, std::vector<kv::BlockKey>& damaged) {
@@ -492,7 +565,7 @@ void RocksdbTier::DropDamaged(const IndexRow& row, const Status& why) {
   }
   Log(LogLevel::kWarning, "store_block_damaged", {{"key", row.header.key.ToHex()}, {"reason", why.message()}});
   // If this fails the row comes back at the next open, and is found damaged again.
-  static_cast<void>(index_->Commit({.erase = {row.header.key}}, /*sync=*/false));
+  static_cast<void>(Commit({.erase = {row.header.key}}, /*sync=*/false));
 }
 
 uint32_t RocksdbTier::ContainsPrefix(std::span<const kv::BlockKey> keys) const {

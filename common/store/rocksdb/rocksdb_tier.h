@@ -7,7 +7,8 @@
 //
 // A put is one write to the active segment and one index commit; a batch shares both. After kill -9 every block whose
 // Put returned OK is there. On open, records beyond what the index knows are read and added, and what follows the last
-// intact one is cut off.
+// intact one is cut off. While the index can't be written the tier is read-only, at open too; a put, at most one a
+// second, tries to open it again.
 
 #include <memory>
 
