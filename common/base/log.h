@@ -33,4 +33,10 @@ void SetLogSink(LogSink sink, LogLevel least);
 bool LogEnabled(LogLevel level);
 void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields = {});
 
+// The line that the sink would write at that time, for what can't call it when it happens: a signal handler.
+using LogFormatter = std::string (*)(int64_t unix_ms, LogLevel level, std::string_view event, const LogField* fields,
+                                     size_t field_count);
+void SetLogFormatter(LogFormatter formatter);
+std::string FormatLog(int64_t unix_ms, LogLevel level, std::string_view event, std::initializer_list<LogField> fields);
+
 }  // namespace millrace

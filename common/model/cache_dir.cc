@@ -69,7 +69,7 @@ Status WriteCacheFile(const std::string& dir, const std::string& name,
   const std::string path = dir + "/" + name;
   RemoveAbandoned(dir, name);
   const std::string temporary = path + "." + std::to_string(RandomSeed()) + kTemporary;
-  const Descriptor file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  const Descriptor file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0400));
   if (!file.valid()) return ErrnoStatus(errno, "creating " + temporary);
   Status status;
   if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) status = ErrnoStatus(errno, "locking " + temporary);

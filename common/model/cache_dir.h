@@ -13,7 +13,7 @@ namespace millrace::model {
 std::string DefaultCacheDir();
 
 // Writes the pieces to `<dir>/<name>` through a temporary file and a rename, synced, making `dir` first: readers see
-// the old content or the new, whole. On error nothing is left behind.
+// the old content or the new, whole. The file is read-only: others may have it mapped. On error nothing is left behind.
 Status WriteCacheFile(const std::string& dir, const std::string& name,
                       std::span<const std::span<const std::byte>> pieces);
 

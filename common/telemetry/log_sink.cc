@@ -63,9 +63,13 @@ std::string Timestamp(int64_t unix_ms) {
   return text;
 }
 
+std::string FormatForProcess(int64_t unix_ms, LogLevel level, std::string_view event, const LogField* fields,
+                             size_t field_count) {
+  return FormatLogLine(State().format, level, State().program, unix_ms, event, fields, field_count);
+}
+
 void WriteLine(LogLevel level, std::string_view event, const LogField* fields, size_t field_count) {
-  const std::string line =
-      FormatLogLine(State().format, level, State().program, WallClockMs(), event, fields, field_count);
+  const std::string line = FormatForProcess(WallClockMs(), level, event, fields, field_count);
   // One write a line, so that lines of several threads and processes stay whole.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
 }
@@ -116,6 +120,7 @@ std::string FormatLogLine(LogFormat format, LogLevel level, std::string_view pro
 void InstallLogSink(LogFormat format, LogLevel least, const std::string& program) {
   State() = {format, program};
   SetLogSink(&WriteLine, least);
+  SetLogFormatter(&FormatForProcess);
 }
 
 LogLevel ParseLogLevel(const std::string& text) {

@@ -77,7 +77,7 @@ StatusOr<Weights> MapPacked(const std::string& path, const WeightIndex& index, c
   if (static_cast<uint64_t>(info.st_size) != bytes) {
     return DataLoss(path + " has " + std::to_string(info.st_size) + " bytes instead of " + std::to_string(bytes));
   }
-  MR_ASSIGN_OR_RETURN(Memory memory, Memory::Map(file.get(), bytes));
+  MR_ASSIGN_OR_RETURN(Memory memory, Memory::Map(file.get(), bytes, path));
   if (Crc32c(memory.data() + header.data_offset, header.data_bytes) != header.data_crc) {
     return DataLoss(path + " fails its checksum");
   }

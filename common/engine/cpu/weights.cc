@@ -14,15 +14,19 @@ constexpr uint64_t kReadBytes = uint64_t{4} << 20;
 }  // namespace
 
 Memory::~Memory() {
+  watch_ = nullptr;
   if (data_ != nullptr) munmap(data_, size_);
 }
 
 Memory::Memory(Memory&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      watch_(std::move(other.watch_)) {}
 
 Memory& Memory::operator=(Memory&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(watch_, other.watch_);
   return *this;
 }
 
@@ -36,12 +40,13 @@ StatusOr<Memory> Memory::Allocate(uint64_t bytes) {
   return memory;
 }
 
-StatusOr<Memory> Memory::Map(int descriptor, uint64_t bytes) {
+StatusOr<Memory> Memory::Map(int descriptor, uint64_t bytes, const std::string& path) {
   Memory memory;
   memory.size_ = bytes;
   void* p = mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, descriptor, 0);
   if (p == MAP_FAILED) return ErrnoStatus(errno, "mapping " + std::to_string(bytes) + " bytes");
   memory.data_ = static_cast<std::byte*>(p);
+  memory.watch_ = std::make_unique<MappedFileWatch>(p, bytes, path);
   return memory;
 }
 

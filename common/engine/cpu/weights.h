@@ -14,6 +14,7 @@
 
 #include "common/base/status.h"
 #include "common/engine/cpu/packing.h"
+#include "common/engine/mapped_file.h"
 #include "common/model/gguf.h"
 
 namespace millrace::engine::cpu {
@@ -33,8 +34,9 @@ class Memory {
 
   // Zeroed. kResourceExhausted.
   static StatusOr<Memory> Allocate(uint64_t bytes);
-  // Read-only view of an open file; the descriptor may be closed afterwards.
-  static StatusOr<Memory> Map(int descriptor, uint64_t bytes);
+  // Read-only view of an open file; the descriptor may be closed afterwards. Should the file at `path` shrink, the
+  // process ends as common/engine/mapped_file.h says.
+  static StatusOr<Memory> Map(int descriptor, uint64_t bytes, const std::string& path);
 
   std::byte* data() const { return data_; }
   uint64_t size() const { return size_; }
@@ -42,6 +44,7 @@ class Memory {
  private:
   std::byte* data_ = nullptr;
   uint64_t size_ = 0;
+  std::unique_ptr<MappedFileWatch> watch_;
 };
 
 // Where each tensor lies: name, shape, offset.

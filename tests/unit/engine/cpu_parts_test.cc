@@ -83,12 +83,14 @@ class WeightCacheTest : public testing::Test {
     return packed;
   }
 
+  // Made writable.
   std::string CacheFile() const {
     std::string found;
     for (const auto& entry : fs::directory_iterator(dir_)) {
       EXPECT_TRUE(found.empty()) << "more than one file";
       found = entry.path();
     }
+    chmod(found.c_str(), 0600);
     return found;
   }
 
@@ -109,10 +111,9 @@ TEST_F(WeightCacheTest, PacksOnceAndMapsAfterwards) {
 
 TEST_F(WeightCacheTest, DamagedFileIsRebuilt) {
   EXPECT_EQ(PackedDuringLoad(dir_), 1);
-  const std::string path = CacheFile();
-  const auto size = fs::file_size(path);
+  const auto size = fs::file_size(CacheFile());
   for (uint64_t at : {uint64_t{3}, uint64_t{20}, uint64_t{200}, size - 40000}) {
-    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    std::fstream file(CacheFile(), std::ios::in | std::ios::out | std::ios::binary);
     file.seekg(static_cast<std::streamoff>(at));
     const char old = static_cast<char>(file.get());
     file.seekp(static_cast<std::streamoff>(at));
@@ -125,13 +126,36 @@ TEST_F(WeightCacheTest, DamagedFileIsRebuilt) {
 
 TEST_F(WeightCacheTest, ShortOrLongFileIsRebuilt) {
   EXPECT_EQ(PackedDuringLoad(dir_), 1);
-  const std::string path = CacheFile();
-  const auto size = fs::file_size(path);
+  const auto size = fs::file_size(CacheFile());
   for (uint64_t bytes : {uint64_t{0}, uint64_t{17}, uint64_t{60}, size - 1, size + 1}) {
-    fs::resize_file(path, bytes);
+    fs::resize_file(CacheFile(), bytes);
     EXPECT_EQ(PackedDuringLoad(dir_), 1) << bytes;
     EXPECT_EQ(PackedDuringLoad(dir_), 0);
   }
+}
+
+// What a process does when its mapped weights shrink under it; the damaged file is made again by the next.
+TEST_F(WeightCacheTest, MappedFileThatShrinksIsAnErrorAndNotASigbus) {
+  EXPECT_EQ(PackedDuringLoad(dir_), 1);
+  const std::string path = CacheFile();
+  const auto read_after_shrinking = [&] {
+    const StatusOr<Weights> weights = LoadWeights(*model_, names_, {"digest", dir_, nullptr});
+    fs::resize_file(path, 100);
+    const PackedTensor* tensor = weights->Find("blk.1.ffn_down.weight");
+    std::vector<float> row(tensor->shape.cols);
+    UnpackRow(tensor->shape, tensor->data, 9, row.data());
+  };
+  EXPECT_EXIT(read_after_shrinking(), testing::ExitedWithCode(kMappedFileLostExit),
+              "mapped_file_lost path=" + path + " error=.*shrank");
+  EXPECT_EQ(PackedDuringLoad(dir_), 1);
+  EXPECT_EQ(PackedDuringLoad(dir_), 0);
+}
+
+TEST_F(WeightCacheTest, FileIsReadOnly) {
+  EXPECT_EQ(PackedDuringLoad(dir_), 1);
+  struct stat info {};
+  ASSERT_EQ(stat(fs::directory_iterator(dir_)->path().c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0400u);
 }
 
 TEST_F(WeightCacheTest, TemporaryFilesOfDeadProcessesAreRemoved) {
