@@ -163,6 +163,8 @@ StatusOr<Domain> OpenDomain(uct_component_h component) {
   Domain domain{.name = attributes.name, .component = component};
   uct_md_config_t* config = nullptr;
   if (uct_md_config_read(component, nullptr, nullptr, &config) != UCS_OK) return Unavailable("ucx: md config");
+  // Reserved huge pages are given at the first access: one that a container's limit then refuses is a SIGBUS.
+  static_cast<void>(uct_config_modify(config, "MM_HUGETLB_MODE", "n"));  // a UCX without this setting goes on
   const ucs_status_t opened = uct_md_open(component, resources[0].md_name, config, &domain.md);
   uct_config_release(config);
   if (opened != UCS_OK) return Unavailable("ucx: opening " + domain.name + ": " + ucs_status_string(opened));

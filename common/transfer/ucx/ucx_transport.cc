@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/log.h"
 #include "common/base/random.h"
 #include "common/transfer/anonymous_memory.h"
 #include "common/transfer/ucx/network.h"
@@ -147,6 +148,13 @@ class UcxTransport final : public Transport {
         return std::unique_ptr<Memory>(std::make_unique<SegmentMemory>(segments_, *std::move(segment)));
       } else if (server_ == nullptr) {
         return segment.status();
+      } else {
+        Log(LogLevel::kWarning, "transfer_without_shared_memory",
+            {{"bytes", size},
+             {"reason", segment.status().message()},
+             {"effect",
+              "peers of this machine read it over the network lane, slower: raise kernel.shmmax and shmall, "
+              "or give /dev/shm that many bytes"}});
       }
     }
     return MakeAnonymousMemory(size);
