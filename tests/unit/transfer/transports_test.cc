@@ -1,7 +1,14 @@
 #include "common/transfer/transports/transports.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <fstream>
 #include <set>
 
 namespace millrace::transfer {
@@ -18,6 +25,31 @@ TEST(Transports, NamesAreUniqueAndMake) {
     EXPECT_FALSE((*transport)->address().empty());
     EXPECT_LE((*transport)->address().size(), 4096u);
   }
+}
+
+// Leaves neither System V nor POSIX shared memory to this process; false when it may not.
+bool TakeSharedMemoryAway() {
+  if (unshare(CLONE_NEWIPC) != 0) return false;
+  if (!(std::ofstream("/proc/sys/kernel/shmmax") << "4096" << std::flush)) return false;
+  signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{64 << 10, 64 << 10};  // of files, which POSIX shared memory is made of
+  return setrlimit(RLIMIT_FSIZE, &small) == 0;
+}
+
+TEST(Transports, MachineWithoutRoomForSharedMemoryGivesPrivateMemoryAndSaysSo) {
+  const pid_t probe = fork();
+  if (probe == 0) _exit(TakeSharedMemoryAway() ? 0 : 1);
+  int status = 0;
+  ASSERT_EQ(waitpid(probe, &status, 0), probe);
+  if (status != 0) GTEST_SKIP() << "needs the right to make an IPC namespace";
+  const auto allocate_and_use = [] {
+    if (!TakeSharedMemoryAway()) _exit(1);
+    const auto transport = MakeTransport("ucx", {.devices = "lo"});
+    const auto memory = (*transport)->Allocate(1 << 20);
+    std::ranges::fill((*memory)->bytes(), std::byte{1});
+    _exit((*transport)->Register((*memory)->bytes()).ok() ? 0 : 1);
+  };
+  EXPECT_EXIT(allocate_and_use(), testing::ExitedWithCode(0), "transfer_without_shared_memory bytes=1048576.*/dev/shm");
 }
 
 TEST(Transports, AnUnknownNameIsRefusedWithTheKnownOnes) {
