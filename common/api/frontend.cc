@@ -56,6 +56,7 @@ class FrontendCall final : public gateway::CompletionSink, public std::enable_sh
 
   void Begin(Endpoint endpoint, http::Request request, std::string tenant_salt);
   void Cancel();
+  void CutShort(const Status& why);
 
   void OnAccepted(gateway::Accepted accepted) override;
   void OnDelta(gateway::Delta delta) override;
@@ -185,6 +186,12 @@ void FrontendCall::Cancel() {
   End();
 }
 
+void FrontendCall::CutShort(const Status& why) {
+  if (ended_) return;
+  if (call_ != gateway::CallId::kNone) frontend_.service_.Cancel(call_);
+  OnFailed(why);
+}
+
 // This may run inside a callback of the service or of the responder, so both go as a later task.
 void FrontendCall::End() {
   ended_ = true;
@@ -308,6 +315,13 @@ void Frontend::Drain(std::function<void()> done) {
   control_.Post([this, alive = std::weak_ptr<bool>(alive_)] {
     if (!alive.expired()) CheckIdle();
   });
+}
+
+void Frontend::CutShort() {
+  const Status why = Status(Code::kUnavailable, Reason::kDraining, "The server stopped before the answer was complete.")
+                         .WithRetryAfterMs(1000);
+  auto calls = calls_;
+  for (auto& [id, call] : calls) call->CutShort(why);
 }
 
 void Frontend::CheckIdle() {

@@ -42,6 +42,8 @@ class Frontend {
   void Register(http::Router& router);
   // From now on new requests are answered 503; `done` runs once, as a task, when no request is left.
   void Drain(std::function<void()> done);
+  // Ends every request with an error that says the server stopped: an HTTP error, or an error event of its stream.
+  void CutShort();
   size_t active() const { return calls_.size(); }
 
  private:

@@ -81,6 +81,8 @@ class GatewayService final : public shell::Service {
     frontend_->Drain(std::move(done));
   }
 
+  void CutShort() override { frontend_->CutShort(); }
+
  private:
   const Config& config_;
   shell::Process& process_;

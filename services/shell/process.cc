@@ -24,6 +24,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr Duration kReadyPoll = Milliseconds(250);
+constexpr Duration kCutShortLimit = Seconds(1);  // for errors to be told after the drain timeout
 
 Json FieldsToJson(const std::vector<LogField>& fields) {
   Json object = Json::object();
@@ -169,7 +170,7 @@ bool RunningProcess::Stop() {
       if (!std::exchange(*once, true)) drained->set_value();
     });
   });
-  // A second signal ends the process at once.
+  // A second signal cuts the drain short.
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
@@ -184,7 +185,11 @@ bool RunningProcess::Stop() {
     const timespec none{};
     if (sigtimedwait(&signals, nullptr, &none) > 0) break;
   }
-  if (!in_time) Log(LogLevel::kWarning, "drain_cut_short");
+  if (!in_time) {
+    Log(LogLevel::kWarning, "drain_cut_short");
+    OnControl([&] { service_->CutShort(); });
+    done.wait_for(kCutShortLimit);
+  }
   rpc_server_.Shutdown(Milliseconds(200));
   OnControl([&] { service_.reset(); });
   admin_->Stop();

@@ -74,12 +74,15 @@ class Service {
   // Takes no new work and calls `done` once when the old is finished. The process ends at the drain timeout all the
   // same.
   virtual void Drain(std::function<void()> done) = 0;
+  // The drain timeout has passed, or a second signal came: what is still under way ends now, with an error for those
+  // who can be told one.
+  virtual void CutShort() {}
 };
 
 using Describe = std::function<void(config::Schema&)>;
 using Builder = std::function<StatusOr<std::unique_ptr<Service>>(Process&)>;
 
-// Runs the process until SIGTERM or SIGINT (a second one ends it at once). Returns the exit status: 0 after a drained
+// Runs the process until SIGTERM or SIGINT (a second one cuts the drain short). Returns the exit status: 0 after a drained
 // stop, 1 when it could not start or drain, 2 for bad settings.
 int Main(const Program& program, const Describe& describe, const Builder& build, int argc, char** argv);
 

@@ -60,6 +60,23 @@ class LifecycleTest(harness.ClusterTest):
                      self.cluster.process("gateway-0")["pid"] != victim["pid"], 30, "the gateway is back", 0.2)
         self.cluster.wait_ready()
 
+    def test_a_drain_that_is_cut_short_tells_every_client(self):
+        streams = [harness.Stream(self.cluster, harness.Request(harness.text_of(300, i), 2000, ignore_eos=True,
+                                                                temperature=0)) for i in range(4)]
+        harness.poll(lambda: all(s.answer.times for s in streams), 60, "the streams have begun", 0.01)
+        victim = self.cluster.processes("gateway")[0]
+        os.kill(victim["pid"], signal.SIGTERM)
+        harness.poll(lambda: not self.cluster.process("gateway-0")["ready"], 10, "it drains", 0.01)
+        os.kill(victim["pid"], signal.SIGTERM)
+        for stream in streams:
+            stream.join(30)
+            self.assertIsInstance(stream.error, harness.Failed, stream.error)
+            self.assertIn("stopped", str(stream.error.body))
+        harness.poll(lambda: self.cluster.process("gateway-0")["ready"] and
+                     self.cluster.process("gateway-0")["pid"] != victim["pid"], 30, "the gateway is back", 0.2)
+        self.cluster.wait_ready()
+        self.cluster.assert_no_leaks()
+
     def test_a_worker_drains_and_leaves_no_stream_behind(self):
         for role in ("prefill", "decode"):
             streams = [harness.Stream(self.cluster, harness.Request(harness.text_of(300, i), 30, ignore_eos=True, temperature=0))
