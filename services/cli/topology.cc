@@ -122,8 +122,8 @@ std::vector<ProcessPlan> PlanProcesses(const UpConfig& config) {
 std::vector<std::string> Arguments(const ProcessPlan& plan, const UpConfig& config, const LaunchContext& context) {
   ArgumentList list;
   const bool gateway = plan.role == "gateway";
-  list.Add("host", gateway ? config.host : kLoopback);
-  if (gateway && ReachableHost(config.host) != config.host) list.Add("advertise-host", ReachableHost(config.host));
+  list.Add("host", kLoopback);  // only the HTTP API is for others
+  if (gateway) list.Add("api-host", config.host);
   list.Add("admin-port", std::to_string(context.ports.admin));
   list.Add("name", plan.name);
   list.Add("ready-file", context.ready_file);

@@ -16,6 +16,7 @@ bool IsLoopback(const std::string& host) {
 }  // namespace
 
 void Config::Describe(config::Schema& schema) {
+  schema.Add("api-host", &api_host, {.help = "address that the HTTP API listens on; empty = --host"});
   schema.Add("port", &port, {.help = "port of the HTTP API; 0 = any free one"});
   schema.Add("model", &model, {.help = "GGUF file whose tokenizer and chat template are used", .required = true});
   schema.Add("served-model-name", &served_model_name, {.help = "what clients call the model; empty = the file's stem"});
@@ -49,11 +50,12 @@ void Config::Describe(config::Schema& schema) {
              {.help = "a peer with work and no progress for so long is dead", .min = 50, .max = 600000});
 }
 
-Status Config::Validate(const std::string& host) const {
+Status Config::Validate(const std::string& process_host) const {
+  const std::string& host = api_host.empty() ? process_host : api_host;
   auto bad = [](std::string message) { return Status(Code::kInvalidArgument, Reason::kBadValue, std::move(message)); };
   if (liveness.silence < 2 * liveness.heartbeat) return bad("--silence-ms must be at least twice --heartbeat-ms");
   if (api_key_file.empty() && !allow_anonymous && !IsLoopback(host)) {
-    return bad("--host " + host +
+    return bad((api_host.empty() ? "--host " : "--api-host ") + host +
                " is open to others: give --api-key-file, or --allow-anonymous=true to serve anybody");
   }
   return OkStatus();
@@ -65,7 +67,7 @@ std::string Config::ModelName() const {
 
 http::ServerOptions Config::ServerOptions(const std::string& host) const {
   http::ServerOptions options;
-  options.host = host;
+  options.host = api_host.empty() ? host : api_host;
   options.port = port;
   options.max_connections = max_connections;
   options.max_body_bytes = max_body.value;

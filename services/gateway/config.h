@@ -12,6 +12,7 @@
 namespace millrace::gateway_service {
 
 struct Config {
+  std::string api_host;  // empty = that of the process
   uint16_t port = 8080;
   std::string model;
   std::string served_model_name;
@@ -29,7 +30,7 @@ struct Config {
   peer::Liveness liveness;
 
   void Describe(config::Schema& schema);
-  // `host` is where the API will listen.
+  // `host` is that of the process.
   Status Validate(const std::string& host) const;
 
   std::string ModelName() const;  // what clients call it

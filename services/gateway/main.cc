@@ -61,7 +61,9 @@ class GatewayService final : public shell::Service {
       router_.Handle(std::move(request), std::move(responder));
     };
     auto server = http::Server::Listen(config_.ServerOptions(process_.common().host), process_.control(), handler);
-    if (!server.ok()) return server.status().Annotate("HTTP API (--host, --port)");
+    if (!server.ok())
+      return server.status().Annotate(config_.api_host.empty() ? "HTTP API (--host, --port)"
+                                                               : "HTTP API (--api-host, --port)");
     server_ = *std::move(server);
     runtime_->Start();
     Log(LogLevel::kInfo, "api_listening", {{"address", server_->address()}, {"model", config_.ModelName()}});

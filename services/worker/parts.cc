@@ -52,6 +52,12 @@ Status WorkerParts::Load(shell::Process& process) {
   auto backend = engine::OpenCpuBackend(options);
   if (!backend.ok()) return backend.status().Annotate("model " + config_.model + " (--model)");
   backend_ = *std::move(backend);
+  if (config_.context > context_tokens()) {
+    return Status(Code::kInvalidArgument, Reason::kBadValue,
+                  "--context " + std::to_string(config_.context) + " does not fit --kv-memory " +
+                      config::FormatBytes(config_.kv_memory.value) + ", which holds " +
+                      std::to_string(context_tokens()) + " tokens of this model");
+  }
   MR_ASSIGN_OR_RETURN(region_, transport_->Register(backend_->kv_memory()));
   Log(LogLevel::kInfo, "model_loaded",
       {{"model", config_.ModelName()},

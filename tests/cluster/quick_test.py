@@ -66,6 +66,16 @@ class QuickTest(harness.ClusterTest):
         self.assertIn("is running", done.stderr)
 
 
+class AnotherHostTest(harness.ClusterTest):
+    flags = ("--host", "127.0.0.2")
+    counts = {"prefill": 1, "decode": 1, "balancers": 1}
+
+    def test_an_api_on_another_address_gets_ready_and_answers(self):
+        self.assertTrue(self.cluster.endpoint.startswith("http://127.0.0.2:"), self.cluster.endpoint)
+        self.assertTrue(self.cluster.ask(harness.Request("Hello", 4)).ids)
+        self.assertEqual(self.cluster.get_status("/readyz", self.cluster.process("gateway-0")["ports"]["admin"]), 200)
+
+
 class StartTest(unittest.TestCase):
     """What is wrong before anything starts is said so, and nothing is left."""
 
@@ -89,6 +99,11 @@ class StartTest(unittest.TestCase):
                 done = self.up("--model", file.name)
                 self.assertEqual(done.returncode, 1)
                 self.assertIn(file.name, done.stderr)
+
+    def test_a_context_that_kv_memory_cannot_hold(self):
+        done = self.up("--model", harness.MODEL, "--port", "0", "--context", "448", "--kv-memory", "1M")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("--kv-memory", done.stderr)
 
     def test_port_in_use(self):
         import socket

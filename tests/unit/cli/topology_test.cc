@@ -58,13 +58,13 @@ TEST(ArgumentsTest, AWorkerGetsItsBalancersAndStores) {
   EXPECT_THAT(decode, Not(Contains(testing::StartsWith("--decode-balancers"))));
 }
 
-TEST(ArgumentsTest, OnlyTheGatewayListensOnTheHostAndPortOfTheApi) {
+TEST(ArgumentsTest, OnlyTheApiListensOnTheHostThatIsForOthers) {
   UpConfig config;
   config.host = "0.0.0.0";
   LaunchContext context;
   context.ports.http = 8080;
   const auto gateway = Flags(Arguments(Find(config, "gateway-0"), config, context));
-  EXPECT_THAT(gateway, IsSupersetOf({"--host 0.0.0.0", "--advertise-host 127.0.0.1", "--port 8080", "--grpc-port 0"}));
+  EXPECT_THAT(gateway, IsSupersetOf({"--api-host 0.0.0.0", "--host 127.0.0.1", "--port 8080", "--grpc-port 0"}));
   const auto store = Flags(Arguments(Find(config, "store-0"), config, context));
   EXPECT_THAT(store, Contains("--host 127.0.0.1"));
 }
