@@ -2,8 +2,9 @@
 #   A static library millrace_<name> (alias millrace::<name>) of one layer of docs/architecture.md. Configuring fails when
 #   it names a library of a higher layer, or a third party that its layer may not use.
 # millrace_extensions(library HEADER h TYPE T NAMESPACE ns ENTRIES a b ...)
-#   One table of descriptors generated from the folder's own list: each a.cc defines `ns::a::kDescriptor`, and `ns::All()`
-#   returns them in list order.
+#   One table of descriptors generated from the folder's own list: each a.cc defines `const T ns::a::kDescriptor`, and
+#   `ns::All()` returns them in list order. Each a.cc is compiled with the declarations of all of them in front: a const
+#   that nothing declared before would be the file's own.
 # millrace_service(name SOURCES ... DEPS ...)      an executable of layer 5
 # millrace_test(name SOURCES ... DEPS ... LABELS ... TIMEOUT s)   one gtest binary, one ctest entry
 #   Labels it gets by itself: `asan` (unit, conformance and component tests), and of those `tsan` where no library that
@@ -50,6 +51,10 @@ function(millrace_library name)
   set_target_properties(millrace_${name} PROPERTIES MR_LAYER ${A_LAYER} VERIFY_INTERFACE_HEADER_SETS ON LINKER_LANGUAGE CXX
     MR_DEPS "${A_DEPS}" MR_THIRD "${A_THIRD_PARTY}")
   foreach(dep IN LISTS A_DEPS)
+    if(NOT TARGET millrace_${dep})
+      message(FATAL_ERROR "millrace_${name} (layer ${A_LAYER}) may not depend on millrace_${dep}, which is not defined "
+        "before it: libraries are defined from the bottom layer up, so '${dep}' is misspelt or of a higher layer")
+    endif()
     get_target_property(dep_layer millrace_${dep} MR_LAYER)
     if(dep_layer GREATER A_LAYER)
       message(FATAL_ERROR "millrace_${name} (layer ${A_LAYER}) may not depend on millrace_${dep} (layer ${dep_layer})")
@@ -80,11 +85,18 @@ function(millrace_extensions library)
     string(APPEND decl "namespace ${e} {\nextern const ${A_TYPE} kDescriptor;\n}\n")
     string(APPEND rows "    &${e}::kDescriptor,\n")
     target_sources(millrace_${library} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/${e}.cc)
+    set_source_files_properties(${CMAKE_CURRENT_SOURCE_DIR}/${e}.cc PROPERTIES
+      COMPILE_OPTIONS "-include;${CMAKE_CURRENT_BINARY_DIR}/${library}_entries.gen.h")
   endforeach()
-  file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${library}_registry.gen.cc @ONLY CONTENT
-"#include \"@A_HEADER@\"
+  file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${library}_entries.gen.h @ONLY CONTENT
+"#pragma once
+#include \"@A_HEADER@\"
 namespace @A_NAMESPACE@ {
-@decl@
+@decl@}  // namespace @A_NAMESPACE@
+")
+  file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${library}_registry.gen.cc @ONLY CONTENT
+"#include \"@library@_entries.gen.h\"
+namespace @A_NAMESPACE@ {
 static const @A_TYPE@* const kAll[] = {
 @rows@};
 std::span<const @A_TYPE@* const> All() { return kAll; }

@@ -42,7 +42,6 @@ class LeastLoaded final : public Policy {
 
 }  // namespace
 
-extern const PolicyDescriptor kDescriptor;
 const PolicyDescriptor kDescriptor = {
     "least_loaded", "least predicted seconds of prefill work, or least predicted decode step",
     [](const PolicyOptions& options) -> std::unique_ptr<Policy> { return std::make_unique<LeastLoaded>(options); }};

@@ -32,7 +32,6 @@ class RoundRobin final : public Policy {
 
 }  // namespace
 
-extern const PolicyDescriptor kDescriptor;
 const PolicyDescriptor kDescriptor = {
     "round_robin", "instances with room in turn",
     [](const PolicyOptions& options) -> std::unique_ptr<Policy> { return std::make_unique<RoundRobin>(options); }};

@@ -47,7 +47,7 @@ constexpr std::string_view kRefused[] = {"expert_count", "attention.sliding_wind
 
 }  // namespace
 
-extern const Architecture kDescriptor = {
+const Architecture kDescriptor = {
     .name = "llama",
     .rope_pairing = RopePairing::kInterleaved,
     .layer = kLayer,

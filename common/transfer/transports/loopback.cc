@@ -21,7 +21,6 @@ Status SignalPeer(const std::string& address, PeerSignal signal) {
 
 }  // namespace
 
-extern const TransportDescriptor kDescriptor;
 const TransportDescriptor kDescriptor = {
     .name = "loopback",
     .help = "copies within one process",

@@ -9,7 +9,6 @@ constexpr TransportVariant kVariants[] = {{"shm", "sysv,posix"}, {"tcp", "tcp"},
 
 }  // namespace
 
-extern const TransportDescriptor kDescriptor;
 const TransportDescriptor kDescriptor = {
     .name = "ucx",
     .help = "shared memory within a machine, TCP or RDMA between machines",
