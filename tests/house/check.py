@@ -179,6 +179,8 @@ def check_layers():
     """Configuring must fail when a library names a higher layer or a forbidden third party."""
     bad = []
     cases = {
+        "later": ("millrace_library(low LAYER 1 SOURCES x.cc DEPS top)\nmillrace_library(top LAYER 3 SOURCES x.cc)",
+                  "from the bottom layer up"),
         "upward": ("millrace_library(low LAYER 1 SOURCES x.cc DEPS high)", "may not depend on"),
         "runtime_on_adapter": ("millrace_library(run LAYER 4 SOURCES x.cc DEPS adapter)", "may not depend on the adapter"),
         "third_party": ("millrace_library(pure LAYER 1 SOURCES x.cc THIRD_PARTY millrace::dep_grpc)", "may use"),
@@ -201,6 +203,18 @@ def check_layers():
         if expected is not None and (done.returncode == 0 or expected not in output):
             bad.append(f"layers: {name} was not refused with '{expected}'")
     return bad
+
+
+def check_layer_table():
+    """The table of docs/architecture.md names every library below the services, in its layer's row."""
+    rows = {}
+    for line in (SOURCE / "docs/architecture.md").read_text().splitlines():
+        match = re.match(r"\| (\d)\b[^|]*\|([^|]*)\|", line)
+        if match:
+            names = re.sub(r"`(\w+)\{([\w,]+)\}`", lambda m: " ".join(f"`{m[1]}{n}`" for n in m[2].split(",")), match[2])
+            rows[int(match[1])] = re.findall(r"`(\w+)`", names)
+    return [f"docs/architecture.md: layer {layer} lacks `{name}`" for name, (layer, _, _) in libraries().items()
+            if layer < 5 and name not in rows.get(layer, [])]
 
 
 offences = globals()["check_" + RULE]()
