@@ -48,6 +48,7 @@ struct LinkInfo {
 struct TransportOptions {
   std::string lanes;           // comma-separated, e.g. "sysv,tcp": what may be used
   std::string devices;         // comma-separated network devices, e.g. "lo"
+  bool local_only = false;     // all peers are on this host: its default needs no other device than loopback
   uint32_t max_pending = 256;  // gets of one link at once
 };
 

@@ -26,10 +26,7 @@ void Config::Describe(config::Schema& schema) {
   schema.Add("lease-ms", &runtime.lease_time, {.help = "how long a loaded block is kept for its worker", .min = 100});
   schema.Add("pull-deadline-ms", &runtime.pull_deadline,
              {.help = "a worker that does not give a block in this time is disconnected", .min = 10});
-  schema.Add("transport", &transport, {.help = "how blocks move"});
-  schema.Add("transport-lanes", &transport_options.lanes, {.help = "lanes the transport may use; empty = all"});
-  schema.Add("transport-devices", &transport_options.devices,
-             {.help = "network devices; empty = loopback when --host is, else all"});
+  transport.Describe(schema);
   schema.Add("heartbeat-ms", &runtime.liveness.heartbeat,
              {.help = "interval of heartbeats on every stream", .min = 10, .max = 60000});
   schema.Add("silence-ms", &runtime.liveness.silence,

@@ -8,7 +8,7 @@
 #include "common/config/schema.h"
 #include "common/runtime/store_runtime.h"
 #include "common/store/tier.h"
-#include "common/transfer/transport.h"
+#include "services/shell/transport_flags.h"
 
 namespace millrace::kvcache_store {
 
@@ -24,8 +24,7 @@ struct Config {
   config::Bytes read_memory{256ull << 20};
   config::Bytes staging_memory{128ull << 20};
   uint32_t readers = 2;
-  std::string transport = "ucx";
-  transfer::TransportOptions transport_options;
+  shell::TransportFlags transport;
   runtime::StoreRuntimeOptions runtime;
 
   void Describe(config::Schema& schema);

@@ -7,7 +7,7 @@
 #include "common/base/log.h"
 #include "common/runtime/store_runtime.h"
 #include "common/store/rocksdb/rocksdb_tier.h"
-#include "common/transfer/transports/transports.h"
+#include "common/transfer/transport.h"
 #include "services/kvcache_store/config.h"
 #include "services/shell/process.h"
 
@@ -20,10 +20,9 @@ class StoreService final : public shell::Service {
     MR_RETURN_IF_ERROR(config.Validate());
     process.SetPhase("opening the store");
     std::unique_ptr<StoreService> service(new StoreService());
+    // Settings that cannot work are refused before the folder is made.
+    MR_ASSIGN_OR_RETURN(service->transport_, config.transport.Make(process.common().OnLoopback()));
     MR_ASSIGN_OR_RETURN(service->tier_, store::OpenRocksdbTier(config.Tier()));
-    transfer::TransportOptions transport = config.transport_options;
-    transport.devices = process.common().TransportDevices(transport.devices);
-    MR_ASSIGN_OR_RETURN(service->transport_, transfer::MakeTransport(config.transport, transport));
     service->writer_ = std::make_unique<EventLoop>("store-write");
     service->teardown_ = std::make_unique<EventLoop>("store-teardown");
     std::vector<Executor*> readers;

@@ -276,10 +276,7 @@ Status CommonConfig::Validate() const {
   return OkStatus();
 }
 
-std::string CommonConfig::TransportDevices(const std::string& wanted) const {
-  const bool loopback = host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
-  return wanted.empty() && loopback ? "lo" : wanted;
-}
+bool CommonConfig::OnLoopback() const { return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0; }
 
 std::string CommonConfig::AdvertisedAddress(uint16_t port) const {
   const std::string& reached = advertise_host.empty() ? host : advertise_host;

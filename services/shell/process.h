@@ -41,9 +41,8 @@ struct CommonConfig {
   Status Validate() const;
   // What peers dial: the advertised host with `port`.
   std::string AdvertisedAddress(uint16_t port) const;
-  // Network devices for the KV transport: `wanted`, or the loopback device alone when nothing is wanted and --host is a
-  // loopback address, so that a process meant for this machine listens on no other interface.
-  std::string TransportDevices(const std::string& wanted) const;
+  // Whether --host is a loopback address: a process meant for this machine listens on no other interface.
+  bool OnLoopback() const;
 };
 
 // Given to a service while it is built; outlives it.

@@ -2,17 +2,9 @@
 
 #include <filesystem>
 
-#include "common/transfer/transports/transports.h"
-
 namespace millrace::worker {
 
 void WorkerConfig::Describe(config::Schema& schema) {
-  std::vector<std::string> transports;
-  std::string help = "how KV moves between processes:";
-  for (const transfer::TransportDescriptor* descriptor : transfer::All()) {
-    transports.emplace_back(descriptor->name);
-    help += " " + transports.back() + " (" + std::string(descriptor->help) + ")";
-  }
   schema.Add("model", &model, {.help = "GGUF file of the model", .required = true});
   schema.Add("served-model-name", &served_model_name, {.help = "what clients call the model; empty = the file's stem"});
   schema.Add("cache-dir", &cache_dir, {.help = "folder of packed weights; empty = the user's cache folder"});
@@ -24,11 +16,7 @@ void WorkerConfig::Describe(config::Schema& schema) {
              {.help = "host:port of each replica of this worker's balancer; a name may have many addresses",
               .required = true});
   schema.Add("stores", &stores, {.help = "host:port of each kvcache store; empty = none"});
-  schema.Add("transport", &transport, {.help = help, .choices = transports});
-  schema.Add("transport-lanes", &transport_lanes,
-             {.help = "lanes that the transport may use, comma-separated; empty = its default"});
-  schema.Add("transport-devices", &transport_devices,
-             {.help = "network devices that the transport may use, comma-separated; empty = its default"});
+  transport.Describe(schema);
   schema.Add("heartbeat-ms", &liveness.heartbeat,
              {.help = "interval of heartbeats on every stream", .min = 10, .max = 60000});
   schema.Add("silence-ms", &liveness.silence, {.help = "a peer silent for so long is dead", .min = 50, .max = 600000});

@@ -7,6 +7,7 @@
 #include "common/base/status.h"
 #include "common/config/schema.h"
 #include "common/peer/protocols.h"
+#include "services/shell/transport_flags.h"
 
 namespace millrace::worker {
 
@@ -20,9 +21,7 @@ struct WorkerConfig {
   config::Bytes kv_memory{uint64_t{512} << 20};
   std::string balancers;  // comma lists of host:port
   std::string stores;
-  std::string transport = "ucx";
-  std::string transport_lanes;
-  std::string transport_devices;
+  shell::TransportFlags transport;
   peer::Liveness liveness;
 
   void Describe(config::Schema& schema);

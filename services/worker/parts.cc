@@ -6,7 +6,6 @@
 #include "common/base/log.h"
 #include "common/engine/cpu_backend.h"
 #include "common/rpc/dialer.h"
-#include "common/transfer/transports/transports.h"
 
 namespace millrace::worker {
 namespace {
@@ -29,10 +28,7 @@ StatusOr<std::unique_ptr<WorkerParts>> WorkerParts::Open(const WorkerConfig& con
 }
 
 Status WorkerParts::Load(shell::Process& process) {
-  transfer::TransportOptions transport;
-  transport.lanes = config_.transport_lanes;
-  transport.devices = process.common().TransportDevices(config_.transport_devices);
-  MR_ASSIGN_OR_RETURN(transport_, transfer::MakeTransport(config_.transport, transport));
+  MR_ASSIGN_OR_RETURN(transport_, config_.transport.Make(process.common().OnLoopback()));
   engine::CpuOptions options;
   options.model_path = config_.model;
   options.threads = config_.threads;

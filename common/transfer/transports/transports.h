@@ -26,6 +26,8 @@ struct TransportDescriptor {
   std::span<const TransportVariant> variants;  // at least one
   // Only for transports within one process: signals the peer of that address. Null: peers are other processes.
   Status (*signal_peer)(const std::string& address, PeerSignal signal);
+
+  bool between_processes() const { return signal_peer == nullptr; }
 };
 
 // In the order of the folder's list.

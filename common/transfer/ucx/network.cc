@@ -111,7 +111,11 @@ StatusOr<std::unique_ptr<NetworkContext>> NetworkContext::Open(const std::string
   }
   ucp_config_release(config);
   if (status != UCS_OK) {
-    return UcxStatus(status, "opening lanes '" + tls + "'" + (devices.empty() ? "" : " on devices '" + devices + "'"));
+    Status failed =
+        UcxStatus(status, "opening lanes '" + tls + "'" + (devices.empty() ? "" : " on devices '" + devices + "'"));
+    if (status != UCS_ERR_NO_DEVICE) return failed;
+    const bool lanes_work = !devices.empty() && Open(tls, "").ok();
+    return InvalidArgument(failed.message()).WithParam(lanes_work ? "devices" : "lanes");
   }
   return std::unique_ptr<NetworkContext>(new NetworkContext(context));
 }

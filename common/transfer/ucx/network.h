@@ -29,7 +29,8 @@ Status UcxStatus(int ucs_status, const std::string& call);
 
 class NetworkContext {
  public:
-  // `tls` and `devices` as UCX takes them; empty devices = UCX's own choice.
+  // `tls` and `devices` as UCX takes them; empty devices = UCX's own choice. kInvalidArgument with param "lanes" or
+  // "devices" when there are none such.
   static StatusOr<std::unique_ptr<NetworkContext>> Open(const std::string& tls, const std::string& devices);
   ~NetworkContext();
   NetworkContext(const NetworkContext&) = delete;

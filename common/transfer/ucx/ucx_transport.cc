@@ -129,7 +129,8 @@ class UcxTransport final : public Transport {
     SilenceUcx();
     if (options.max_pending == 0) return InvalidArgument("ucx: max_pending is 0").WithParam("max_pending");
     std::unique_ptr<UcxTransport> transport(new UcxTransport(options.max_pending));
-    MR_RETURN_IF_ERROR(transport->Start(lanes, options.devices));
+    const bool loopback = options.devices.empty() && options.local_only;
+    MR_RETURN_IF_ERROR(transport->Start(lanes, loopback ? "lo" : options.devices));
     return std::unique_ptr<Transport>(std::move(transport));
   }
 

@@ -68,7 +68,26 @@ TEST(Transports, WrongOptionsAreRefusedWithTheOptionNamed) {
     const Status pending = MakeTransport(descriptor->name, {.max_pending = 0}).status();
     EXPECT_EQ(pending.code(), Code::kInvalidArgument) << descriptor->name;
     EXPECT_EQ(pending.param(), "max_pending");
-    EXPECT_FALSE(MakeTransport(descriptor->name, {.devices = "no-such-device0"}).ok()) << descriptor->name;
+    const Status devices = MakeTransport(descriptor->name, {.devices = "no-such-device0"}).status();
+    EXPECT_EQ(devices.code(), Code::kInvalidArgument) << descriptor->name << devices.ToString();
+    EXPECT_EQ(devices.param(), "devices");
+  }
+}
+
+TEST(Transports, LanesThatDoNotExistAreNotALostPeer) {
+  for (const TransportDescriptor* descriptor : All()) {
+    for (const bool local_only : {false, true}) {
+      const Status lanes = MakeTransport(descriptor->name, {.lanes = "bogus", .local_only = local_only}).status();
+      EXPECT_EQ(lanes.code(), Code::kInvalidArgument) << descriptor->name << ": " << lanes.ToString();
+      EXPECT_EQ(lanes.param(), "lanes");
+    }
+  }
+}
+
+TEST(Transports, AProcessOnLoopbackChoosesNoDevicesForATransportWithoutAny) {
+  for (const TransportDescriptor* descriptor : All()) {
+    const auto transport = MakeTransport(descriptor->name, {.local_only = true});
+    EXPECT_TRUE(transport.ok()) << descriptor->name << ": " << transport.status().ToString();
   }
 }
 
