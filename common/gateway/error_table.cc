@@ -80,4 +80,25 @@ const ErrorRow& FindErrorRow(const Status& status) {
   return kOther;
 }
 
+Status ForClient(const Status& status) {
+  const uint16_t http_status = FindErrorRow(status).http_status;
+  const char* text = "The request failed inside the server. Its log has the cause by the request's id.";
+  if (status.reason() == Reason::kNoInstance) {
+    text = "No worker is ready for the model. Try again shortly.";
+  } else if (status.reason() == Reason::kModelNotFound) {
+    text = "No worker serves the model.";
+  } else if (http_status == 429) {
+    text = "The workers of the model are full. Try again shortly.";
+  } else if (http_status == 503) {
+    text = "The workers of the request were lost. Try again shortly.";
+  } else if (http_status == 504) {
+    text = "The request took too long. Try again.";
+  } else if (http_status < 500) {
+    return status;
+  }
+  Status plain = Status(status.code(), status.reason(), text).WithParam(status.param());
+  if (status.retry_after_ms()) plain.WithRetryAfterMs(*status.retry_after_ms());
+  return plain;
+}
+
 }  // namespace millrace::gateway

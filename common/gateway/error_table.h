@@ -23,4 +23,8 @@ struct ErrorRow {
 // Precondition: not OK.
 const ErrorRow& FindErrorRow(const Status& status);
 
+// `status`, which came from inside the cluster, in words that are fit for a client: a mistake of the client keeps its
+// text, anything else says what the client can do. Precondition: not OK.
+Status ForClient(const Status& status);
+
 }  // namespace millrace::gateway

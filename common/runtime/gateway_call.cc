@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/gateway/error_table.h"
 #include "common/runtime/gateway_metrics.h"
 
 namespace millrace::runtime {
@@ -176,7 +177,7 @@ void GatewayCall::Do(const action::Finish& finish) {
 void GatewayCall::Do(const action::Fail& fail) {
   FlushDelta();
   if (ended()) return;
-  End("error", fail.status)->OnFailed(fail.status);
+  End("error", fail.status)->OnFailed(gateway::ForClient(fail.status));
 }
 
 void GatewayCall::FlushDelta() {

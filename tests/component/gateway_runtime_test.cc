@@ -360,7 +360,7 @@ TEST_F(GatewayRuntimeTest, BudgetSpentIsAnErrorAfterWhatWasGenerated) {
   Send(Request());
   ASSERT_TRUE(RunToEnd());
   ExpectFailed(Code::kUnavailable, Reason::kNone);
-  EXPECT_EQ(sink_.failed.message(), "gave up after 2 attempts: boom");
+  EXPECT_EQ(sink_.failed.message(), "The workers of the request were lost. Try again shortly.");
   EXPECT_EQ(sink_.accepts, 1);
   EXPECT_EQ(sink_.ids, Expected(2));
 }
@@ -375,6 +375,7 @@ TEST_F(GatewayRuntimeTest, NobodyLeftIsAnErrorWithinThreeSeconds) {
   ASSERT_TRUE(RunToEnd());
   EXPECT_LE(time_.Now() - Seconds(2) - dead, Seconds(3));
   ExpectFailed(Code::kUnavailable, Reason::kNoInstance);
+  EXPECT_EQ(sink_.failed.message(), "No worker is ready for the model. Try again shortly.");
 }
 
 TEST_F(GatewayRuntimeTest, RequestsRefusedBeforeAcceptanceFailAtOnce) {

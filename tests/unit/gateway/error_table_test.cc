@@ -43,5 +43,24 @@ TEST(ErrorTable, ReasonsComeBeforeCodes) {
                "context_length_exceeded");
 }
 
+TEST(ErrorTable, AClientIsNotShownWhatOnlyTheClusterKnows) {
+  for (int code = 1; code <= 16; ++code) {
+    for (int reason = 0; reason <= 15; ++reason) {
+      const Status inside = Status(static_cast<Code>(code), static_cast<Reason>(reason), "layout 9245d18c");
+      const Status plain = ForClient(inside);
+      EXPECT_EQ(plain.code(), inside.code());
+      EXPECT_EQ(plain.reason(), inside.reason());
+      const bool keeps_text = FindErrorRow(inside).http_status < 500 && FindErrorRow(inside).http_status != 429 &&
+                              inside.reason() != Reason::kModelNotFound;
+      EXPECT_EQ(plain.message() == inside.message(), keeps_text) << code << " " << reason;
+    }
+  }
+  Status lost(Code::kUnavailable, Reason::kNoInstance,
+              "decode balancer: no decode instance is left for any model with layout 9245d18cc560");
+  lost.WithRetryAfterMs(500);
+  EXPECT_EQ(ForClient(lost).message(), "No worker is ready for the model. Try again shortly.");
+  EXPECT_EQ(ForClient(lost).retry_after_ms(), 500u);
+}
+
 }  // namespace
 }  // namespace millrace::gateway
