@@ -1,5 +1,6 @@
 #include "common/api/frontend.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <optional>
@@ -41,9 +42,25 @@ std::string ModelJson(const gateway::ServedModel& model, int64_t created) {
 }
 
 // "millrace-cache: no-store, no-read"
-void ReadCacheHeader(std::string_view value, gateway::CompletionRequest& request) {
-  if (value.find("no-store") != std::string_view::npos) request.cache_write = false;
-  if (value.find("no-read") != std::string_view::npos) request.cache_read = false;
+Status ReadCacheHeader(std::string_view value, gateway::CompletionRequest& request) {
+  while (!value.empty()) {
+    const size_t comma = std::min(value.find(','), value.size());
+    std::string_view word = value.substr(0, comma);
+    value.remove_prefix(std::min(comma + 1, value.size()));
+    word.remove_prefix(std::min(word.find_first_not_of(" \t"), word.size()));
+    word = word.substr(0, word.find_last_not_of(" \t") + 1);
+    if (word == "no-store") {
+      request.cache_write = false;
+    } else if (word == "no-read") {
+      request.cache_read = false;
+    } else if (!word.empty()) {
+      return Status(
+                 Code::kInvalidArgument, Reason::kBadValue,
+                 "Invalid value for the header 'millrace-cache': must be 'no-store', 'no-read' or both with a comma.")
+          .WithParam("millrace-cache");
+    }
+  }
+  return OkStatus();
 }
 
 }  // namespace
@@ -100,7 +117,8 @@ void FrontendCall::Begin(Endpoint endpoint, http::Request request, std::string t
       completion.request_id = request_id;
       completion.large = large;
       completion.tenant_salt = *salt;
-      ReadCacheHeader(shared->HeaderValue("millrace-cache"), completion);
+      Status status = ReadCacheHeader(shared->HeaderValue("millrace-cache"), completion);
+      if (!status.ok()) *parsed = std::move(status);
     }
     control->Post([weak, parsed] {
       if (auto call = weak.lock()) call->OnParsed(std::move(*parsed));

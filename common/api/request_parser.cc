@@ -204,6 +204,10 @@ void ReadStopTokenIds(FieldReader& fields, std::vector<TokenId>& ids) {
     }
     ids.push_back(static_cast<TokenId>(*id));
   }
+  if (ids.size() > kMaxStopTokenIds) {
+    fields.Fail("stop_token_ids", Reason::kBadValue,
+                "'stop_token_ids' must have at most " + std::to_string(kMaxStopTokenIds) + " ids.");
+  }
 }
 
 void ReadSampling(FieldReader& fields, gateway::CompletionRequest& completion) {
@@ -254,13 +258,19 @@ void ReadStream(FieldReader& fields, ApiRequest& request) {
 }
 
 // Fields that change what the client gets, and that we can't honour.
-void RefuseUnsupported(FieldReader& fields) {
+void RefuseUnsupported(FieldReader& fields, Endpoint endpoint) {
   if (auto n = fields.Integer("n", 1, 128); n && *n != 1) fields.FailUnsupported("n", "one choice a request");
-  for (const char* name : {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs",
-                           "prompt_logprobs", "logits_processors"}) {
+  for (const char* name :
+       {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structural_tag", "structured_outputs",
+        "prompt_logprobs", "logits_processors", "allowed_token_ids", "bad_words", "truncate_prompt_tokens",
+        "chat_template", "documents", "web_search_options", "prompt_embeds", "cache_salt"}) {
     if (fields.Find(name) != nullptr) fields.FailUnsupported(name, "not available here");
   }
   if (fields.Bool("use_beam_search").value_or(false)) fields.FailUnsupported("use_beam_search", "not available here");
+  const bool adds_special = endpoint == Endpoint::kCompletions;
+  if (fields.Bool("add_special_tokens").value_or(adds_special) != adds_special) {
+    fields.FailUnsupported("add_special_tokens", adds_special ? "only true" : "only false: the model's template does");
+  }
   if (!fields.Bool("skip_special_tokens").value_or(true)) {
     fields.FailUnsupported("skip_special_tokens", "special tokens are never part of the text");
   }
@@ -374,7 +384,7 @@ StatusOr<ApiRequest> ParseRequest(Endpoint endpoint, std::string_view body) {
   ReadSampling(fields, request.completion);
   ReadEnding(fields, request.completion);
   ReadStream(fields, request);
-  RefuseUnsupported(fields);
+  RefuseUnsupported(fields, endpoint);
   if (!fields.ok()) return fields.status();
   return request;
 }

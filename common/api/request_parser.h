@@ -21,6 +21,7 @@ struct ApiRequest {
 };
 
 constexpr size_t kMaxStopStrings = 16;
+constexpr size_t kMaxStopTokenIds = 128;
 
 StatusOr<ApiRequest> ParseRequest(Endpoint endpoint, std::string_view body);
 

@@ -183,6 +183,16 @@ class Bugs(unittest.TestCase):
         missed = target.json("POST", "/v1/chat/completions", target.chat(**{**fields, "stop": [text[-1] + "\u0001"]}))
         self.assertEqual(missed["choices"][0]["message"]["content"], text)
 
+    def test_B021_stop_token_ids_end_the_answer(self):
+        text = {"model": target.model, "prompt": "One two three"}
+        for path, body in (("/v1/chat/completions", target.chat()), ("/v1/completions", text)):
+            body = {**body, "seed": 5, "temperature": 0, "max_tokens": 24, "return_token_ids": True}
+            ids = target.json("POST", path, body)["choices"][0]["token_ids"]
+            stop = ids[len(ids) // 2]
+            choice = target.json("POST", path, {**body, "stop_token_ids": [stop]})["choices"][0]
+            self.assertEqual(choice["token_ids"], ids[:ids.index(stop) + 1])
+            self.assertEqual(choice["finish_reason"], "stop")
+
     def test_B021_B072_ids_out_of_the_vocabulary(self):
         self.refused(400, "stop_token_ids", stop_token_ids=[99999999])
         self.refused(400, "logit_bias", logit_bias={"999999999": 1})

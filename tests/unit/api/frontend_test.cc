@@ -122,5 +122,39 @@ TEST(FrontendTest, ADrainThatIsCutShortTellsEveryClient) {
   for (const Heard& one : heard) EXPECT_EQ(one.ends, 1);
 }
 
+TEST(FrontendTest, CacheHeaderWithAWordThatNobodyKnowsIsRefused) {
+  ManualExecutor control, work;
+  SilentService service;
+  const auto metrics = MakeMemoryMetrics();
+  Frontend frontend({}, service, control, work, work, *metrics);
+  http::Router router;
+  frontend.Register(router);
+  Heard heard;
+  const auto post = [&](const std::string& value) {
+    heard = {};
+    http::Request request;
+    request.method = "POST";
+    request.path = "/v1/completions";
+    request.headers = {{"millrace-cache", value}};
+    request.body = R"({"model": "m", "prompt": "hi"})";
+    router.Handle(std::move(request), std::make_unique<RecordingResponder>(&heard));
+    work.RunReady();
+    control.RunReady();
+    return heard.body;
+  };
+  for (const char* wrong : {"no_store", "off", "no-store;no-read", "no-store, never"}) {
+    const std::string answer = post(wrong);
+    EXPECT_NE(answer.find("must be 'no-store', 'no-read'"), std::string::npos) << wrong << ": " << answer;
+  }
+  EXPECT_TRUE(service.started.empty());
+  post(" no-read ,no-store");
+  post("no-read");
+  post("");
+  ASSERT_EQ(service.started.size(), 3u);
+  EXPECT_FALSE(service.started[0].cache_read || service.started[0].cache_write);
+  EXPECT_TRUE(!service.started[1].cache_read && service.started[1].cache_write);
+  EXPECT_TRUE(service.started[2].cache_read && service.started[2].cache_write);
+}
+
 }  // namespace
 }  // namespace millrace::api

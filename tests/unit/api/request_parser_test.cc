@@ -172,6 +172,10 @@ TEST(RequestParser, RefusalsNameTheFieldAndNeverEchoIt) {
       {chat, Chat(R"("modalities":["audio"])"), "modalities", "unsupported_parameter"},
       {chat, Chat(R"("min_tokens":5,"max_tokens":4)"), "min_tokens", "invalid_value"},
       {chat, Chat(R"("stop_token_ids":[-1])"), "stop_token_ids", "invalid_value"},
+      {text, Completion(R"("stop_token_ids":5)"), "stop_token_ids", "invalid_type"},
+      {text, Completion(R"("stop_token_ids":["zzz"])"), "stop_token_ids", "invalid_type"},
+      {chat, Chat(R"("add_special_tokens":true)"), "add_special_tokens", "unsupported_parameter"},
+      {text, Completion(R"("add_special_tokens":false)"), "add_special_tokens", "unsupported_parameter"},
       {text, R"({"model":"m"})", "prompt", "missing_required_parameter"},
       {text, R"({"model":"m","prompt":[]})", "prompt", "invalid_value"},
       {text, R"({"model":"m","prompt":["a",1]})", "prompt", "invalid_type"},
@@ -195,6 +199,36 @@ TEST(RequestParser, RefusalsNameTheFieldAndNeverEchoIt) {
     EXPECT_NE(body.find("\"type\":\"invalid_request_error\""), std::string::npos) << body;
     EXPECT_EQ(body.find("zzz"), std::string::npos) << body;
   }
+}
+
+TEST(RequestParser, FieldsThatChangeTheAnswerAndAreNotHereAreNotPassedOver) {
+  for (const std::string name :
+       {"guided_json", "structured_outputs", "prompt_logprobs", "allowed_token_ids", "bad_words",
+        "truncate_prompt_tokens", "chat_template", "documents", "web_search_options", "prompt_embeds", "cache_salt"}) {
+    for (const auto& [endpoint, body] : {std::pair{Endpoint::kChat, Chat("\"" + name + "\":{}")},
+                                         std::pair{Endpoint::kCompletions, Completion("\"" + name + "\":1")}}) {
+      auto request = ParseRequest(endpoint, body);
+      ASSERT_FALSE(request.ok()) << body;
+      EXPECT_EQ(request.status().reason(), Reason::kUnsupported) << body;
+      EXPECT_EQ(request.status().param(), name);
+    }
+  }
+}
+
+TEST(RequestParser, FieldsThatChangeNoAnswerAreIgnored) {
+  MustParse(Endpoint::kChat, Chat(R"("store":true,"user":"u","metadata":{"a":"b"},"prediction":{"type":"content"},
+      "prompt_cache_key":"k","safety_identifier":"s","priority":1)"));
+}
+
+TEST(RequestParser, StopTokenIdsHaveABound) {
+  const auto ids = [](size_t count) {
+    std::string list = "0";
+    for (size_t i = 1; i < count; ++i) list += "," + std::to_string(i);
+    return Completion("\"stop_token_ids\":[" + list + "]");
+  };
+  EXPECT_EQ(MustParse(Endpoint::kCompletions, ids(kMaxStopTokenIds)).completion.stop_token_ids.size(),
+            kMaxStopTokenIds);
+  EXPECT_EQ(ParseRequest(Endpoint::kCompletions, ids(kMaxStopTokenIds + 1)).status().param(), "stop_token_ids");
 }
 
 TEST(RequestParser, BodyThatIsNoObject) {
