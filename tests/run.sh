@@ -32,4 +32,4 @@ fi
 MILLRACE_TEST_MODEL=$(deploy/fetch-model.sh) || MILLRACE_TEST_MODEL=
 export MILLRACE_TEST_MODEL
 
-ctest --test-dir build --output-on-failure -j "$(nproc)" "$@"
+exec ctest --test-dir build --output-on-failure -j "$(nproc)" "$@"

@@ -2,12 +2,12 @@
 
 Python's standard library only. Waits poll a condition until a deadline; nothing waits for a fixed time.
 """
+import ctypes
 import http.client
 import json
 import os
 import pathlib
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -121,16 +121,32 @@ class Stream(threading.Thread):
         return self.answer
 
 
-class Cluster:
-    def __init__(self, *flags, **counts):
+class StateHome:
+    """A folder for the state of clusters. It is removed and what runs on it killed at close(), or when this process ends."""
+
+    def __init__(self):
         self.root = tempfile.mkdtemp(prefix="millrace-cluster-")
         self.env = {**os.environ, "XDG_STATE_HOME": self.root}
+        # In a session of its own: Ctrl-C does not reach it. Its input ends with this process.
+        self.guard = subprocess.Popen([sys.executable, pathlib.Path(__file__).with_name("guard.py"), self.root],
+                                      stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                      start_new_session=True)
+
+    def close(self):
+        self.guard.stdin.close()
+        self.guard.wait(30)
+
+
+class Cluster:
+    def __init__(self, *flags, **counts):
+        self.home = StateHome()
+        self.root, self.env = self.home.root, self.home.env
         words = ["up", "--name", "test", "--port", "0", "--model", MODEL, "--detach", *flags]
         for name, count in counts.items():
             words += [f"--{name}", str(count)]
         done = self.run(*words, timeout=300)
         if done.returncode != 0:
-            shutil.rmtree(self.root, ignore_errors=True)
+            self.home.close()
             raise AssertionError(f"millrace up failed:\n{done.stdout}{done.stderr}")
         self.endpoint = self.status()["endpoint"]
         self.model = json.loads(self.get("/v1/models"))["data"][0]["id"]
@@ -141,7 +157,7 @@ class Cluster:
 
     def close(self):
         down = self.run("down", "--name", "test")
-        shutil.rmtree(self.root, ignore_errors=True)
+        self.home.close()
         assert down.returncode == 0, down.stderr
 
     # ---- processes
@@ -330,5 +346,7 @@ def main():
     if not pathlib.Path(MODEL).is_file():
         print(f"no model at {MODEL}: skipped")
         sys.exit(77)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    # Ends with ctest, however that ends; a StateHome clears up what it leaves.
+    PR_SET_PDEATHSIG = 1
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     unittest.main(verbosity=2)

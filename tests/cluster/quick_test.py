@@ -79,10 +79,13 @@ class AnotherHostTest(harness.ClusterTest):
 class StartTest(unittest.TestCase):
     """What is wrong before anything starts is said so, and nothing is left."""
 
-    def up(self, *words, env=None, timeout=60):
-        root = tempfile.mkdtemp()
-        return subprocess.run([harness.MILLRACE, "up", *words], env={**os.environ, "XDG_STATE_HOME": root, **(env or {})},
-                              capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)
+    def setUp(self):
+        self.home = harness.StateHome()
+        self.addCleanup(self.home.close)
+
+    def up(self, *words, timeout=60):
+        return subprocess.run([harness.MILLRACE, "up", *words], env=self.home.env, capture_output=True, text=True, timeout=timeout,
+                              stdin=subprocess.DEVNULL)
 
     def test_missing_model(self):
         done = self.up("--model", "/nowhere/model.gguf")
@@ -118,14 +121,13 @@ class StartTest(unittest.TestCase):
         self.assertIn("--prefill", done.stderr)
 
     def test_ctrl_c_stops_every_process(self):
-        root = tempfile.mkdtemp()
         up = subprocess.Popen([harness.MILLRACE, "up", "--model", harness.MODEL, "--port", "0", "--prefill", "1", "--decode", "1",
-                               "--balancers", "1"], env={**os.environ, "XDG_STATE_HOME": root}, stdout=subprocess.PIPE,
+                               "--balancers", "1"], env=self.home.env, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL)
         for line in up.stdout:
             if line.startswith("ready:"):
                 break
-        with open(f"{root}/millrace/default/state.json") as file:
+        with open(f"{self.home.root}/millrace/default/state.json") as file:
             state = json.load(file)
         pids = [p["process"]["pid"] for p in state["processes"]]
         self.assertEqual(len(pids), 6)
@@ -146,6 +148,19 @@ class StartTest(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
         finally:
             cluster.close()
+
+    def test_a_killed_test_leaves_no_cluster_and_no_folder(self):
+        script = ("import harness; c = harness.Cluster(prefill=1, decode=1, balancers=1, store=0); "
+                  "print(c.root, c.status()['supervisor']['pid'], *[p['pid'] for p in c.processes()], flush=True); input()")
+        test = subprocess.Popen([sys.executable, "-c", script], cwd=os.path.dirname(os.path.abspath(__file__)), text=True,
+                                env={**os.environ, "MILLRACE_BUILD_DIR": str(harness.BUILD.resolve())},
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        with test:
+            root, *pids = test.stdout.readline().split()
+            self.assertEqual(len(pids), 6)
+            test.kill()
+        harness.poll(lambda: not any(os.path.exists(f"/proc/{pid}/exe") for pid in pids), 10, "the cluster is gone")
+        harness.poll(lambda: not os.path.exists(root), 10, "its folder is gone")
 
 
 if __name__ == "__main__":
