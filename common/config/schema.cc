@@ -43,7 +43,7 @@ struct Schema::CommandLine {
   std::vector<std::pair<Field*, std::string>> flags;
   std::vector<std::string> positional;
   std::string config_file;
-  bool help = false, print_config = false, print_schema = false;
+  bool help = false, version = false, print_config = false, print_schema = false;
 };
 
 class Schema::FieldSet {
@@ -51,7 +51,7 @@ class Schema::FieldSet {
   std::string program, usage, summary;
   std::vector<Field> fields;
   size_t most_positional = 0;
-  std::string positional_help;
+  std::string positional_name, positional_help;
 
   Field* Find(std::string_view name) {
     for (Field& field : fields) {
@@ -166,6 +166,8 @@ Schema::CommandLine Schema::FieldSet::ReadFlags(const std::vector<std::string>& 
     }
     if (word == "-h" || word == "--help") {
       line.help = true;
+    } else if (word == "--version") {
+      line.version = true;
     } else if (word == "--print-config") {
       line.print_config = true;
     } else if (word == "--print-config-schema") {
@@ -236,7 +238,11 @@ std::string Schema::FieldSet::JsonSchema() const {
   Json properties = Json::object();
   for (const Field& field : fields) {
     Json entry = {{"type", field.json_type}, {"description", field.options.help}};
-    if (!field.options.choices.empty()) entry["enum"] = field.options.choices;
+    if (const auto& choices = field.options.choices; !choices.empty()) {
+      entry["enum"] = choices;
+      if (std::find(choices.begin(), choices.end(), field.default_text) == choices.end())
+        entry["enum"].push_back(field.default_text);
+    }
     if (field.json_type == "integer" || field.json_type == "number") {
       if (!std::isinf(field.options.min)) entry["minimum"] = field.options.min;
       if (!std::isinf(field.options.max)) entry["maximum"] = field.options.max;
@@ -262,15 +268,16 @@ Schema::Schema(std::string program, std::string usage, std::string summary) : fi
 Schema::~Schema() = default;
 Schema::Schema(Schema&&) noexcept = default;
 
-void Schema::AllowPositional(size_t most, std::string description) {
+void Schema::AllowPositional(size_t most, std::string name, std::string help) {
   fields_->most_positional = most;
-  fields_->positional_help = std::move(description);
+  fields_->positional_name = std::move(name);
+  fields_->positional_help = std::move(help);
 }
 
 void Schema::Add(std::string name, std::string* field, FieldOptions options) {
   Field f{.name = std::move(name), .type = "string", .json_type = "string", .options = options, .default_text = *field};
-  f.set_text = [field, options](const std::string& text) -> std::string {
-    if (!options.choices.empty() &&
+  f.set_text = [field, options, initial = *field](const std::string& text) -> std::string {
+    if (!options.choices.empty() && text != initial &&
         std::find(options.choices.begin(), options.choices.end(), text) == options.choices.end())
       return "'" + text + "' is none of: " + Join(options.choices, ", ");
     *field = text;
@@ -374,6 +381,23 @@ void Schema::Add(std::string name, Bytes* field, FieldOptions options) {
   fields_->fields.push_back(std::move(f));
 }
 
+void Schema::Add(std::string name, std::optional<Bytes>* field, FieldOptions options) {
+  auto value = std::make_shared<Bytes>(field->value_or(Bytes{}));
+  Add(std::move(name), value.get(), std::move(options));
+  Field& f = fields_->fields.back();
+  if (!*field) f.default_text.clear();
+  f.set_text = [field, value, parse = std::move(f.set_text)](const std::string& text) -> std::string {
+    if (text.empty()) {
+      field->reset();
+      return "";
+    }
+    if (std::string bad = parse(text); !bad.empty()) return bad;
+    *field = *value;
+    return "";
+  };
+  f.get = [field] { return Json(*field ? FormatBytes((*field)->value) : ""); };
+}
+
 void Schema::Add(std::string name, std::vector<std::string>* field, FieldOptions options) {
   Field f{.name = std::move(name),
           .type = "list",
@@ -401,6 +425,7 @@ StatusOr<ParseResult> Schema::Parse(const std::vector<std::string>& arguments,
   std::vector<std::string> errors;
   CommandLine line = fields_->ReadFlags(arguments, errors);
   if (line.help) return ParseResult{Outcome::kExit, Help(), {}};
+  if (line.version) return ParseResult{Outcome::kExit, Version() + "\n", {}};
   for (size_t i = fields_->most_positional; i < line.positional.size(); ++i)
     errors.push_back("unexpected word '" + line.positional[i] + "'; see --help");
   if (const char* value = environment("MILLRACE_CONFIG"); value != nullptr && line.config_file.empty())
@@ -427,26 +452,32 @@ StatusOr<ParseResult> Schema::Parse(const std::vector<std::string>& arguments,
 
 std::string Schema::Help() const {
   std::string text = "Usage: " + fields_->program + " " + fields_->usage + "\n\n" + fields_->summary + "\n";
-  if (!fields_->positional_help.empty()) text.append("\n").append(fields_->positional_help).append("\n");
-  text.append("\nFlags (each is also an environment variable MILLRACE_<FLAG> and a key of the --config file):\n");
-  for (const Field& field : fields_->fields) {
-    std::string head = "  --" + field.name + (field.is_bool ? "" : " <" + field.type + ">");
+  const auto add = [&text](std::string head, const std::string& help) {
     if (head.size() < 34)
       head.resize(34, ' ');
     else
       head.append("\n").append(34, ' ');
-    text.append(head).append(field.options.help);
+    text.append(head).append(help);
+  };
+  if (!fields_->positional_name.empty()) {
+    text.append("\nArguments:\n");
+    add("  " + fields_->positional_name, fields_->positional_help + "\n");
+  }
+  text.append("\nFlags (each is also an environment variable MILLRACE_<FLAG> and a key of the --config file):\n");
+  for (const Field& field : fields_->fields) {
+    add("  --" + field.name + (field.is_bool ? "" : " <" + field.type + ">"), field.options.help);
     if (!field.options.choices.empty()) text.append(" (").append(Join(field.options.choices, " | ")).append(")");
-    if (field.options.required) {
-      text.append(" [required]");
-    } else if (!field.default_text.empty()) {
+    if (!field.default_text.empty()) {
       text.append(" [default ").append(field.default_text).append("]");
+    } else if (field.options.required) {
+      text.append(" [required]");
     }
     text.append("\n");
   }
   text.append("  --config <file>                 JSON file with any of the keys above\n");
   text.append("  --print-config                  print the effective settings as JSON and exit\n");
   text.append("  --print-config-schema           print the JSON schema of the config file and exit\n");
+  text.append("  --version                       print the version and exit\n");
   text.append("  --help                          print this and exit\n");
   return text;
 }
@@ -456,6 +487,8 @@ std::string Schema::PrintConfig() const {
   for (const Field& field : fields_->fields) object[field.file_key()] = field.get();
   return object.dump(2) + "\n";
 }
+
+std::string Version() { return MILLRACE_VERSION; }
 
 std::string FormatBytes(uint64_t bytes) {
   static constexpr struct {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,7 +24,7 @@ struct FieldOptions {
   std::string help;
   double min = -std::numeric_limits<double>::infinity();  // of numbers, in the field's unit
   double max = std::numeric_limits<double>::infinity();
-  std::vector<std::string> choices;  // of strings; empty = any
+  std::vector<std::string> choices;  // of strings, beside the default; empty = any
   bool required = false;             // empty is an error
 };
 
@@ -60,14 +61,15 @@ class Schema {
   void Add(std::string name, double* field, FieldOptions options);
   void Add(std::string name, Duration* field, FieldOptions options);  // name ends in -ms: whole milliseconds
   void Add(std::string name, Bytes* field, FieldOptions options);
+  void Add(std::string name, std::optional<Bytes>* field, FieldOptions options);      // empty text = none
   void Add(std::string name, std::vector<std::string>* field, FieldOptions options);  // comma-separated
 
-  // How many positional words are allowed (default 0), and what they are for the help.
-  void AllowPositional(size_t most, std::string description);
+  // How many positional words are allowed (default 0), and what the help calls them and says of them.
+  void AllowPositional(size_t most, std::string name, std::string help);
 
   // Reads flags (argv without the program's name), environment and the file of --config into the fields. Every error is
   // listed in one kInvalidArgument. `environment` looks a variable up (null = unset). Also answers --help,
-  // --print-config (the effective values as JSON) and --print-config-schema.
+  // --version, --print-config (the effective values as JSON) and --print-config-schema.
   StatusOr<ParseResult> Parse(const std::vector<std::string>& arguments,
                               const std::function<const char*(const char*)>& environment);
 
@@ -83,6 +85,9 @@ class Schema {
 
   std::unique_ptr<FieldSet> fields_;
 };
+
+// Of the project: "0.1.0".
+std::string Version();
 
 // "1.5GiB" for people.
 std::string FormatBytes(uint64_t bytes);

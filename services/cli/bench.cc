@@ -107,7 +107,7 @@ int RunBench(const std::vector<std::string>& arguments) {
   config::Schema schema("millrace bench", "serve [flags]",
                         "Loads a running gateway over POST /v1/completions and prints time to first token, time per "
                         "output token, throughput, prefix hit rate and errors. Exit status 1 when a request failed.");
-  schema.AllowPositional(1, "serve");
+  schema.AllowPositional(1, "serve", "what to measure: completions of a running gateway");
   config.Describe(schema);
   const ParsedCommand parsed = ParseCommand(schema, arguments);
   if (parsed.over) return parsed.exit_status;

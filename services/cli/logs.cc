@@ -81,7 +81,7 @@ int RunLogs(const std::vector<std::string>& arguments) {
       "millrace logs", "[ROLE | PROCESS] [flags]",
       "Prints the end of the logs of a cluster's processes: all, those of a role (prefill), or of one "
       "process (prefill-0).");
-  schema.AllowPositional(1, "role or process; none = all");
+  schema.AllowPositional(1, "ROLE | PROCESS", "whose logs; none = all");
   schema.Add("name", &name, {.help = "name of the cluster"});
   schema.Add("follow", &follow, {.help = "go on printing what comes, until Ctrl-C; also -f"});
   schema.Add("lines", &lines, {.help = "lines of each log"});

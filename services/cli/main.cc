@@ -26,7 +26,7 @@ void PrintUsage(std::FILE* out) {
     std::fprintf(out, "  %-10.*s %.*s\n", static_cast<int>(command.name.size()), command.name.data(),
                  static_cast<int>(command.summary.size()), command.summary.data());
   }
-  std::fputs("\n`millrace COMMAND --help` lists the flags of one.\n", out);
+  std::fputs("\n`millrace COMMAND --help` lists the flags of one, `millrace --version` prints the version.\n", out);
 }
 
 }  // namespace
@@ -37,6 +37,10 @@ int main(int argc, char** argv) {
   if (words.empty()) {
     PrintUsage(stderr);
     return 2;
+  }
+  if (words[0] == "--version") {
+    std::printf("%s\n", millrace::config::Version().c_str());
+    return 0;
   }
   if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
     PrintUsage(stdout);

@@ -10,7 +10,10 @@
 namespace millrace::config {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
 
 struct Settings {
   std::string host = "127.0.0.1";
@@ -137,6 +140,59 @@ TEST(SchemaTest, HelpNamesEveryFlagWithItsDefault) {
   ASSERT_TRUE(result.ok());
   for (const char* text : {"--host", "[default 127.0.0.1]", "--kv-memory <bytes>", "[default 512MiB]", "(auto | avx2)"})
     EXPECT_THAT(result->output, HasSubstr(text));
+}
+
+TEST(SchemaTest, HelpOfARequiredSettingWithADefaultShowsTheDefault) {
+  std::string given = "model.gguf", wanted;
+  Schema schema("prog", "[flags]", "A test.");
+  schema.Add("model", &given, {.help = "model", .required = true});
+  schema.Add("balancers", &wanted, {.help = "peers", .required = true});
+  EXPECT_THAT(schema.Help(), HasSubstr("model [default model.gguf]\n"));
+  EXPECT_THAT(schema.Help(), HasSubstr("peers [required]\n"));
+}
+
+TEST(SchemaTest, PositionalWordsHaveAHeadingInTheHelp) {
+  Settings s;
+  Schema schema = s.Describe();
+  EXPECT_THAT(schema.Help(), Not(HasSubstr("Arguments:")));
+  schema.AllowPositional(1, "ROLE", "whose logs");
+  EXPECT_THAT(schema.Help(), ContainsRegex("\nArguments:\n  ROLE +whose logs\n"));
+}
+
+TEST(SchemaTest, VersionIsTheNumberAloneWhateverElseIsMissing) {
+  std::string wanted;
+  Schema schema("prog", "[flags]", "A test.");
+  schema.Add("model", &wanted, {.help = "model", .required = true});
+  const auto result = schema.Parse({"--version"}, NoEnvironment);
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(result->outcome, Outcome::kExit);
+  EXPECT_THAT(result->output, MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+\n"));
+}
+
+TEST(SchemaTest, ASizeMayBeUnset) {
+  std::optional<Bytes> memory;
+  Schema schema("prog", "[flags]", "A test.");
+  schema.Add("kv-memory", &memory, {.help = "memory", .min = 1024});
+  EXPECT_THAT(schema.Help(), HasSubstr("--kv-memory <bytes>"));
+  EXPECT_THAT(schema.Help(), Not(HasSubstr("[default")));
+  ASSERT_TRUE(schema.Parse({}, NoEnvironment).ok());
+  EXPECT_FALSE(memory.has_value());
+  for (const char* bad : {"12parsecs", "1023"}) {
+    EXPECT_FALSE(schema.Parse({"--kv-memory", bad}, NoEnvironment).ok());
+    EXPECT_FALSE(memory.has_value());
+  }
+  ASSERT_TRUE(schema.Parse({"--kv-memory", "2KiB"}, NoEnvironment).ok());
+  EXPECT_EQ(memory->value, 2048u);
+  ASSERT_TRUE(schema.Parse({"--kv-memory="}, NoEnvironment).ok());
+  EXPECT_FALSE(memory.has_value());
+}
+
+TEST(SchemaTest, ADefaultNeedNotBeAmongTheChoices) {
+  std::string policy;
+  Schema schema("prog", "[flags]", "A test.");
+  schema.Add("policy", &policy, {.help = "policy", .choices = {"a", "b"}});
+  EXPECT_TRUE(schema.Parse({"--policy", ""}, NoEnvironment).ok());
+  EXPECT_FALSE(schema.Parse({"--policy", "nosuch"}, NoEnvironment).ok());
 }
 
 TEST(ParseBytesTest, RoundTripsAndRefuses) {
