@@ -584,6 +584,10 @@ void AsioServer::Stop() {
 
 }  // namespace
 
+bool IsLoopback(const std::string& host) {
+  return host.starts_with("127.") || host == "localhost" || host == "::1" || host == "[::1]";
+}
+
 ErrorBody PlainTextError(int, const std::string& message) { return {"text/plain; charset=utf-8", message + "\n"}; }
 
 StatusOr<std::unique_ptr<Server>> Server::Listen(ServerOptions options, Executor& executor, Handler handler) {

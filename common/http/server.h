@@ -39,6 +39,9 @@ struct ServerOptions {
   ErrorRenderer render_error = PlainTextError;
 };
 
+// Whether who listens on `host` can be reached from this machine alone.
+bool IsLoopback(const std::string& host);
+
 class Server {
  public:
   // Binds, listens and starts its threads. `handler` runs on `executor`, which must outlive the server. Fails with the

@@ -7,14 +7,6 @@
 
 namespace millrace::gateway_service {
 
-namespace {
-
-bool IsLoopback(const std::string& host) {
-  return host.starts_with("127.") || host == "localhost" || host == "::1" || host == "[::1]";
-}
-
-}  // namespace
-
 void Config::Describe(config::Schema& schema) {
   schema.Add("api-host", &api_host, {.help = "address that the HTTP API listens on; empty = --host"});
   schema.Add("port", &port, {.help = "port of the HTTP API; 0 = any free one"});
@@ -54,9 +46,9 @@ Status Config::Validate(const std::string& process_host) const {
   const std::string& host = api_host.empty() ? process_host : api_host;
   auto bad = [](std::string message) { return Status(Code::kInvalidArgument, Reason::kBadValue, std::move(message)); };
   if (liveness.silence < 2 * liveness.heartbeat) return bad("--silence-ms must be at least twice --heartbeat-ms");
-  if (api_key_file.empty() && !allow_anonymous && !IsLoopback(host)) {
+  if (api_key_file.empty() && !allow_anonymous && !http::IsLoopback(host)) {
     return bad((api_host.empty() ? "--host " : "--api-host ") + host +
-               " is open to others: give --api-key-file, or --allow-anonymous=true to serve anybody");
+               " is open to others: give --api-key-file, or --allow-anonymous to serve anybody");
   }
   return OkStatus();
 }

@@ -14,6 +14,7 @@
 
 #include "common/base/event_loop.h"
 #include "common/base/random.h"
+#include "common/http/server.h"
 #include "common/telemetry/log_sink.h"
 #include "common/telemetry/prometheus_metrics.h"
 #include "services/shell/admin.h"
@@ -92,7 +93,9 @@ class RunningProcess final : public Process {
     std::lock_guard lock(phase_mutex_);
     return phase_;
   }
-  bool ready() { return started_ && !draining_ && service_ != nullptr && service_->Ready(); }
+  // Whether the process can do its job now. The one place that asks: gRPC health and the gauge say the same from here
+  // on.
+  bool UpdateReady();
   void PollReady();
   std::string StatusJson();
   std::string Metrics();
@@ -118,7 +121,7 @@ class RunningProcess final : public Process {
 };
 
 Status RunningProcess::Start(const Builder& build) {
-  AdminSources sources{.ready = [this] { return ready(); },
+  AdminSources sources{.ready = [this] { return UpdateReady(); },
                        .phase = [this] { return phase(); },
                        .metrics = [this] { return Metrics(); },
                        .status_json = [this] { return StatusJson(); }};
@@ -164,7 +167,7 @@ bool RunningProcess::Stop() {
   OnControl([&] {
     draining_ = true;
     SetPhase("draining");
-    rpc_server_.SetServing(false);
+    UpdateReady();
     auto once = std::make_shared<bool>(false);
     service_->Drain([drained, once] {
       if (!std::exchange(*once, true)) drained->set_value();
@@ -198,26 +201,32 @@ bool RunningProcess::Stop() {
   return in_time;
 }
 
-void RunningProcess::PollReady() {
-  const bool now = ready();
+bool RunningProcess::UpdateReady() {
+  const bool now = started_ && !draining_ && service_ != nullptr && service_->Ready();
   if (now != was_ready_) {
     was_ready_ = now;
     rpc_server_.SetServing(now);
     ready_gauge_->Set(now ? 1 : 0);
     Log(LogLevel::kInfo, now ? "ready" : "not_ready", {{"name", common_.name}});
   }
+  return now;
+}
+
+void RunningProcess::PollReady() {
+  UpdateReady();
   control_.PostAt(NextBeat(control_.Now(), kReadyPoll), [this] { PollReady(); });
 }
 
 std::string RunningProcess::StatusJson() {
+  const bool ready = UpdateReady();
   Json status = {{"program", program_.name},
                  {"role", std::string(cluster::RoleName(program_.role))},
                  {"name", common_.name},
                  {"pid", getpid()},
                  {"incarnation", std::to_string(incarnation_)},
-                 {"ready", ready()},
+                 {"ready", ready},
                  {"draining", draining_},
-                 {"phase", ready() ? "ready" : phase()},
+                 {"phase", ready ? "ready" : phase()},
                  {"grpc_port", grpc_port_},
                  {"admin_port", admin_ == nullptr ? 0 : admin_->port()}};
   status["load"] = service_ == nullptr ? Json::object() : FieldsToJson(service_->StatusFields());
@@ -276,7 +285,7 @@ Status CommonConfig::Validate() const {
   return OkStatus();
 }
 
-bool CommonConfig::OnLoopback() const { return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0; }
+bool CommonConfig::OnLoopback() const { return http::IsLoopback(host); }
 
 std::string CommonConfig::AdvertisedAddress(uint16_t port) const {
   const std::string& reached = advertise_host.empty() ? host : advertise_host;
