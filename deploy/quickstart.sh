@@ -4,12 +4,15 @@
 #
 #   deploy/quickstart.sh [flags]
 #
-#   --once PROMPT    ask this (greedy), print the answer, stop everything and end
-#   --model FILE     a GGUF file instead of the default model
-#   --host ADDRESS   that the HTTP API listens on (default 127.0.0.1)
-#   --port N         of the HTTP API (default 8080; any free one with --once)
+#   --once PROMPT        ask this (greedy), print the answer, stop everything and end
+#   --model FILE         a GGUF file instead of the default model
+#   --host ADDRESS       that the HTTP API listens on (default 127.0.0.1); other machines than this reach it on 0.0.0.0, then
+#                        one of the next two is needed
+#   --api-key-file FILE  API keys, one a line
+#   --allow-anonymous    serve anybody
+#   --port N             of the HTTP API (default 8080; any free one with --once)
 #   --prefill N --decode N --store N --balancers N
-#                    how many of each (default 2, 2, 1, and 2 replicas of each balancer)
+#                        how many of each (default 2, 2, 1, and 2 replicas of each balancer)
 #
 # MILLRACE_SKIP_PACKAGES=1 leaves packages alone.
 set -euo pipefail
@@ -17,12 +20,17 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 fail() { echo "quickstart: $*" >&2; exit 1; }
 
-once= model= host=127.0.0.1 port= up_flags=()
+once= model= host=127.0.0.1 port= up_flags=() key_file=
 has_once=0
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
-    --once | --model | --host | --port | --prefill | --decode | --store | --balancers) ;;
+    --allow-anonymous)
+      up_flags+=("$1")
+      shift
+      continue
+      ;;
+    --once | --model | --host | --port | --api-key-file | --prefill | --decode | --store | --balancers) ;;
     *) fail "unknown flag '$1'; see --help" ;;
   esac
   [ $# -ge 2 ] || fail "$1 needs a value"
@@ -31,12 +39,19 @@ while [ $# -gt 0 ]; do
     --model) model=$2 ;;
     --host) host=$2 ;;
     --port) port=$2 ;;
+    --api-key-file) key_file=$2 ;;
     *) up_flags+=("$1" "$2") ;;
   esac
   shift 2
 done
 [ $has_once = 0 ] || [ -n "$once" ] || fail "--once needs a prompt"
 [ -z "$model" ] || [ -f "$model" ] || fail "there is no model file $model"
+chat_flags=(--temperature 0) key_header=
+if [ -n "$key_file" ]; then
+  first_key=$(grep -m 1 '^[^#]' "$key_file") || fail "there is no API key in $key_file"
+  up_flags+=(--api-key-file "$key_file") chat_flags+=(--api-key-file "$key_file")
+  key_header=" -H \"Authorization: Bearer KEY\""
+fi
 [ -n "${HOME-}" ] || fail "HOME is not set"
 
 # ---- can this machine do it ----------------------------------------------------------------------------------------
@@ -69,10 +84,13 @@ if [ $has_once = 1 ]; then
   : "${port:=0}"
 fi
 : "${port:=8080}"
+remove_state() {
+  [ $has_once = 0 ] || rm -rf "${XDG_STATE_HOME:-$HOME/.local/state}/millrace/$name"
+}
 stop() {
   trap - EXIT INT TERM HUP
   "$millrace" down --name "$name" >&2 || true
-  [ $has_once = 0 ] || rm -rf "${XDG_STATE_HOME:-$HOME/.local/state}/millrace/$name"
+  remove_state
 }
 stop_and_exit() {
   stop
@@ -84,23 +102,24 @@ trap 'stop_and_exit 143' TERM
 trap 'stop_and_exit 129' HUP
 if ! "$millrace" up --detach --name "$name" --model "$model" --host "$host" --port "$port" "${up_flags[@]}" >&2; then
   trap - EXIT
+  remove_state
   exit 1
 fi
 
 if [ $has_once = 1 ]; then
-  "$millrace" chat --name "$name" --temperature 0 --max-tokens 256 --once "$once"
+  "$millrace" chat --name "$name" "${chat_flags[@]}" --max-tokens 256 --once "$once"
   exit 0 # stops the cluster
 fi
 
 question="Name the largest ocean."
 endpoint=$("$millrace" status --name "$name" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["endpoint"])')
-served=$(curl -fsS "$endpoint/v1/models" | python3 -c 'import json, sys; print(json.load(sys.stdin)["data"][0]["id"])')
+served=$(curl -fsS ${key_file:+-H @<(echo "Authorization: Bearer $first_key")} "$endpoint/v1/models" | python3 -c 'import json, sys; print(json.load(sys.stdin)["data"][0]["id"])')
 echo
 echo "> $question"
-"$millrace" chat --name "$name" --temperature 0 --max-tokens 64 --once "$question"
+"$millrace" chat --name "$name" "${chat_flags[@]}" --max-tokens 64 --once "$question"
 cat <<END
 
-curl -N $endpoint/v1/chat/completions -H 'Content-Type: application/json' -d '{
+curl -N $endpoint/v1/chat/completions -H 'Content-Type: application/json'$key_header -d '{
   "model": "$served", "stream": true, "temperature": 0,
   "messages": [{"role": "user", "content": "$question"}]}'
 
