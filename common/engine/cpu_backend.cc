@@ -36,8 +36,9 @@ class CpuBackend final : public Backend {
     layout_ = {config.layers, config.kv_heads, config.head_dim, options.kv_type, model_.digest, kCpuNumericsClass};
     context_ = options.context_tokens == 0 ? config.context : options.context_tokens;
     if (context_ > config.context) {
-      return InvalidArgument("context of " + std::to_string(context_) + " tokens: the model has " +
-                             std::to_string(config.context));
+      return Status(
+          Code::kInvalidArgument, Reason::kBadValue,
+          "context of " + std::to_string(context_) + " tokens: the model has " + std::to_string(config.context));
     }
     const uint64_t wanted = options.kv_blocks != 0 ? options.kv_blocks : options.kv_bytes / layout_.block_bytes();
     blocks_ = static_cast<uint32_t>(std::clamp<uint64_t>(wanted, 1, UINT32_MAX / 2));

@@ -27,7 +27,7 @@ struct BenchConfig {
     schema.Add("url", &url, {.help = "http://host:port of a gateway; empty = the local cluster's"});
     schema.Add("name", &name, {.help = "name of the local cluster"});
     schema.Add("served-model-name", &model, {.help = "model to load; empty = the first that the gateway lists"});
-    schema.Add("api-key-file", &api_key_file, {.help = "file whose first line is the API key"});
+    schema.Add("api-key-file", &api_key_file, {.help = "file of API keys, one a line; the first is sent"});
     schema.Add("requests", &load.requests, {.help = "how many requests", .min = 1, .max = 1e6});
     schema.Add("concurrency", &concurrency, {.help = "closed loop: requests in flight", .min = 1, .max = 1024});
     schema.Add("rate", &load.rate,
@@ -119,10 +119,9 @@ int RunBench(const std::vector<std::string>& arguments) {
   if (!endpoint.ok()) return Fail("bench", endpoint.status());
   const StatusOr<std::string> key = ReadApiKey(config.api_key_file);
   if (!key.ok()) return Fail("bench", key.status());
-  const StatusOr<std::vector<std::string>> models = GatewayClient(*endpoint, *key).Models();
-  if (!models.ok()) return Fail("bench", models.status());
-  if (config.model.empty() && models->empty()) return Fail("bench", NotFound("the gateway serves no model yet"));
-  if (config.model.empty()) config.model = models->front();
+  StatusOr<std::string> model = GatewayClient(*endpoint, *key).ChooseModel(config.model);
+  if (!model.ok()) return Fail("bench", model.status());
+  config.model = *std::move(model);
 
   const LoadReport report = RunLoad(config, *endpoint, *key);
   std::fputs((config.json ? ReportJson(report) : ReportTable(report)).c_str(), stdout);

@@ -31,7 +31,7 @@ struct ChatConfig {
     schema.Add("url", &url, {.help = "http://host:port of a gateway; empty = the local cluster's"});
     schema.Add("name", &name, {.help = "name of the local cluster"});
     schema.Add("served-model-name", &model, {.help = "model to talk to; empty = the first that the gateway lists"});
-    schema.Add("api-key-file", &api_key_file, {.help = "file whose first line is the API key"});
+    schema.Add("api-key-file", &api_key_file, {.help = "file of API keys, one a line; the first is sent"});
     schema.Add("system", &system, {.help = "system message that the conversation begins with"});
     schema.Add("once", &once, {.help = "ask this, print the answer and end"});
     schema.Add("temperature", &temperature, {.help = "0 = always the likeliest token", .min = 0, .max = 2});
@@ -115,12 +115,9 @@ int RunChat(const std::vector<std::string>& arguments) {
   const StatusOr<std::string> key = ReadApiKey(config.api_key_file);
   if (!key.ok()) return Fail("chat", key.status());
   GatewayClient client(*endpoint, *key);
-  const StatusOr<std::vector<std::string>> models = client.Models();
-  if (!models.ok()) {
-    return Fail("chat", models.status().Annotate("is a cluster running? (millrace status, millrace up)"));
-  }
-  if (config.model.empty() && models->empty()) return Fail("chat", NotFound("the gateway serves no model yet"));
-  if (config.model.empty()) config.model = models->front();
+  StatusOr<std::string> model = client.ChooseModel(config.model);
+  if (!model.ok()) return Fail("chat", model.status());
+  config.model = *std::move(model);
 
   struct sigaction action {};
   action.sa_handler = OnInterrupt;  // without SA_RESTART: at the prompt it ends the read

@@ -21,7 +21,7 @@ ParsedCommand ParseCommand(config::Schema& schema, const std::vector<std::string
 int Fail(std::string_view command, const Status& status) {
   std::fprintf(stderr, "millrace %.*s: %s\n", static_cast<int>(command.size()), command.data(),
                status.message().c_str());
-  return 1;
+  return status.reason() == Reason::kBadValue || status.reason() == Reason::kMissing ? 2 : 1;
 }
 
 }  // namespace millrace::cli

@@ -34,7 +34,8 @@ struct ParsedCommand {
 };
 ParsedCommand ParseCommand(config::Schema& schema, const std::vector<std::string>& arguments);
 
-// Prints "millrace NAME: message" to stderr; the exit status of a command that failed.
+// Prints "millrace NAME: message" to stderr. Returns the exit status: 2 when a flag's value is wrong or missing,
+// else 1.
 int Fail(std::string_view command, const Status& status);
 
 }  // namespace millrace::cli

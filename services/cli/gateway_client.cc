@@ -76,17 +76,20 @@ std::vector<http::Header> GatewayClient::Headers() const {
   return headers;
 }
 
-StatusOr<std::vector<std::string>> GatewayClient::Models() {
-  MR_ASSIGN_OR_RETURN(const http::ClientResponse response,
-                      client_.Send({.target = "/v1/models", .headers = Headers()}));
-  const Json json = Json::parse(response.body, nullptr, false);
-  if (response.status != 200) return HttpError(response.status, json);
-  std::vector<std::string> models;
-  const Json& data = At(json, "data");
-  if (data.is_array()) {
-    for (const Json& model : data) models.push_back(Text(At(model, "id")));
+StatusOr<std::string> GatewayClient::ChooseModel(const std::string& wanted) {
+  const StatusOr<http::ClientResponse> response = client_.Send({.target = "/v1/models", .headers = Headers()});
+  if (!response.ok()) return response.status().Annotate("is a cluster running? (millrace status, millrace up)");
+  const Json json = Json::parse(response->body, nullptr, false);
+  if (response->status == 401) {
+    return Status(Code::kUnauthenticated, std::string(api_key_.empty() ? "the gateway wants an API key"
+                                                                       : "the gateway does not know this API key") +
+                                              ": give --api-key-file FILE, whose first key is sent");
   }
-  return models;
+  if (response->status != 200) return HttpError(response->status, json);
+  if (!wanted.empty()) return wanted;
+  std::string first = Text(At(First(At(json, "data")), "id"));
+  if (first.empty()) return NotFound("the gateway serves no model yet");
+  return first;
 }
 
 StatusOr<Answer> GatewayClient::Stream(const std::string& target, const std::string& body,
@@ -128,16 +131,22 @@ StatusOr<http::Endpoint> FindGateway(const std::string& url, const std::string& 
   if (!url.empty()) return http::ParseEndpoint(url);
   MR_ASSIGN_OR_RETURN(const StateFolder folder, StateFolder::Locate(name));
   const StatusOr<ClusterRecord> record = folder.Read();
-  if (record.ok() && !record->endpoint.empty()) return http::ParseEndpoint(record->endpoint);
-  return http::Endpoint{"127.0.0.1", 8080};
+  const std::string how = "; `millrace up` starts one, --url http://HOST:PORT names a gateway elsewhere";
+  if (!record.ok()) return Status(record.status().code(), record.status().message() + how);
+  if (!IsAlive(record->supervisor)) return NotFound("the cluster '" + name + "' was killed" + how);
+  if (record->endpoint.empty())
+    return Unavailable("the cluster '" + name + "' is still starting; see `millrace status`");
+  return http::ParseEndpoint(record->endpoint);
 }
 
 StatusOr<std::string> ReadApiKey(const std::string& path) {
   if (path.empty()) return std::string();
   std::ifstream file(path);
-  std::string key;
-  if (!std::getline(file, key) || key.empty()) return NotFound("no API key in the first line of " + path);
-  return key;
+  for (std::string line; std::getline(file, line);) {
+    const size_t end = line.find_last_not_of(" \t\r");
+    if (end != std::string::npos && line[0] != '#') return line.substr(0, end + 1);
+  }
+  return NotFound("there is no API key in " + path + " (--api-key-file)");
 }
 
 }  // namespace millrace::cli

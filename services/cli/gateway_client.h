@@ -30,7 +30,9 @@ class GatewayClient {
   // `api_key` empty = none is sent.
   GatewayClient(http::Endpoint endpoint, std::string api_key);
 
-  StatusOr<std::vector<std::string>> Models();
+  // `wanted`, or when that is empty the first model that the gateway lists. Asks in either case: an error says whether
+  // the gateway is away or wants another API key.
+  StatusOr<std::string> ChooseModel(const std::string& wanted);
 
   // POSTs a request with "stream": true and hands each piece of text on as it comes; false from `on_text` ends it. An
   // error of the API, before or within the stream, is the status: its message, and as param() "HTTP 503" or "in the
@@ -44,9 +46,9 @@ class GatewayClient {
   const std::string api_key_;
 };
 
-// --url, or the endpoint of the local cluster `name`, or http://127.0.0.1:8080.
+// --url, or when that is empty the endpoint of the local cluster `name`. kNotFound when no such cluster runs.
 StatusOr<http::Endpoint> FindGateway(const std::string& url, const std::string& name);
-// The first line of the file; "" for an empty path.
+// The first key of the file, whose empty lines and lines of # are none; "" for an empty path.
 StatusOr<std::string> ReadApiKey(const std::string& path);
 
 }  // namespace millrace::cli

@@ -42,14 +42,19 @@ Status CheckListen(const std::string& host, uint16_t port) {
 
 namespace {
 
-Status CheckModel(const std::string& path) {
+Status CheckModel(const std::string& path, uint32_t context) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {
     return NotFound("the model file " + path +
                     " is not there; deploy/quickstart.sh fetches the default model, --model FILE.gguf names another");
   }
-  const auto file = model::GgufFile::Open(path);
-  return file.ok() ? OkStatus() : file.status();
+  MR_ASSIGN_OR_RETURN(const auto file, model::GgufFile::Open(path));
+  MR_ASSIGN_OR_RETURN(const std::string architecture, file->String("general.architecture"));
+  MR_ASSIGN_OR_RETURN(const uint64_t most, file->Uint(architecture + ".context_length"));
+  if (context <= most) return OkStatus();
+  return Status(Code::kInvalidArgument, Reason::kBadValue,
+                "--context " + std::to_string(context) + " is more than the " + std::to_string(most) +
+                    " tokens of the model; 0 = the model's");
 }
 
 }  // namespace
@@ -61,13 +66,15 @@ StatusOr<std::string> ProgramFolder() {
   return self.parent_path().string();
 }
 
-Status CheckBeforeStart(const UpConfig& config, const std::string& programs) {
+Status CheckFiles(const UpConfig& config, const std::string& programs) {
   for (const ProcessPlan& plan : PlanProcesses(config)) {
     const std::string path = programs + "/" + plan.program;
     if (access(path.c_str(), X_OK) != 0) return NotFound(path + " is not there; build all targets");
   }
-  MR_RETURN_IF_ERROR(CheckModel(config.model));
-  return CheckListen(config.host, config.port);
+  if (!config.api_key_file.empty() && access(config.api_key_file.c_str(), R_OK) != 0) {
+    return ErrnoStatus(errno, "read " + config.api_key_file + " (--api-key-file)");
+  }
+  return CheckModel(config.model, config.context);
 }
 
 }  // namespace millrace::cli

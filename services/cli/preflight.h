@@ -9,8 +9,8 @@
 
 namespace millrace::cli {
 
-// The model opens, host:port can be listened on, the binaries are there. Each error says what to do.
-Status CheckBeforeStart(const UpConfig& config, const std::string& programs);
+// The binaries are there, files can be read, the model opens and has the context. Each error says what to do.
+Status CheckFiles(const UpConfig& config, const std::string& programs);
 
 // A server can listen on host:port; port 0 = any free one.
 Status CheckListen(const std::string& host, uint16_t port);

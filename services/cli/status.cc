@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "services/cli/commands.h"
@@ -10,6 +11,11 @@ namespace millrace::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// What of a process's load the table shows; --json has all.
+constexpr std::string_view kTableLoad[] = {"queued_requests", "running",         "free_blocks",
+                                           "instances",       "waiting_picks",   "blocks",
+                                           "disk_bytes",      "active_requests", "connections"};
 
 struct Row {
   ProcessRecord record;
@@ -60,14 +66,17 @@ Json RowJson(const Row& row) {
 void PrintTable(const ClusterRecord& cluster, const std::vector<Row>& rows) {
   std::printf("endpoint %s   model %s   supervisor pid %d%s\n\n", cluster.endpoint.c_str(), cluster.model.c_str(),
               cluster.supervisor.pid, IsAlive(cluster.supervisor) ? "" : " (gone)");
-  std::printf("%-20s %-17s %8s %-23s %-12s %-20s %8s  %s\n", "NAME", "ROLE", "PID", "PORTS", "STATE", "INCARNATION",
+  std::printf("%-20s %-17s %8s %-28s %-12s %-20s %8s  %s\n", "NAME", "ROLE", "PID", "PORTS", "STATE", "INCARNATION",
               "RESTARTS", "LOAD");
   for (const Row& row : rows) {
     std::string ports = std::to_string(row.status.grpc_port) + " admin " + std::to_string(row.status.admin_port);
     if (row.status.http_port != 0) ports = "http " + std::to_string(row.status.http_port) + " " + ports;
     std::string load;
-    for (const auto& [key, value] : row.status.load) load += (load.empty() ? "" : " ") + key + "=" + value;
-    std::printf("%-20s %-17s %8d %-23s %-12s %-20s %8u  %s\n", row.record.name.c_str(), row.record.role.c_str(),
+    for (const auto& [key, value] : row.status.load) {
+      if (std::find(std::begin(kTableLoad), std::end(kTableLoad), key) == std::end(kTableLoad)) continue;
+      load += (load.empty() ? "" : " ") + key + "=" + value;
+    }
+    std::printf("%-20s %-17s %8d %-28s %-12s %-20s %8u  %s\n", row.record.name.c_str(), row.record.role.c_str(),
                 row.record.process.pid, ports.c_str(), StateOf(row).c_str(), row.status.incarnation.c_str(),
                 row.record.restarts, load.c_str());
   }

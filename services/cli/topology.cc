@@ -3,6 +3,8 @@
 #include <cstdlib>
 
 #include "common/cluster/instance.h"
+#include "common/http/server.h"
+#include "common/policy/policy.h"
 
 namespace millrace::cli {
 namespace {
@@ -29,6 +31,9 @@ class ArgumentList {
   }
   void AddIfSet(const std::string& flag, uint32_t value) {
     if (value != 0) Add(flag, std::to_string(value));
+  }
+  void AddIfSet(const std::string& flag, const std::optional<config::Bytes>& value) {
+    if (value) Add(flag, config::FormatBytes(value->value));
   }
   void AddSwitch(const std::string& flag, bool on) {
     if (on) words_.push_back("--" + flag);
@@ -73,6 +78,8 @@ std::string Below(const char* variable, const char* home_folder) {
 }  // namespace
 
 void UpConfig::Describe(config::Schema& schema) {
+  std::vector<std::string> policies;
+  for (const policy::PolicyDescriptor* descriptor : policy::All()) policies.emplace_back(descriptor->name);
   schema.Add("name", &name, {.help = "name of this cluster on this machine"});
   schema.Add("model", &model, {.help = "GGUF file of the model", .required = true});
   schema.Add("served-model-name", &served_model_name, {.help = "what clients call the model; empty = the file's stem"});
@@ -88,12 +95,14 @@ void UpConfig::Describe(config::Schema& schema) {
   schema.Add("context", &context, {.help = "longest sequence in tokens; 0 = the model's"});
   schema.Add("isa", &isa,
              {.help = "instruction set of each worker; changes no result", .choices = {"auto", "avx2", "avx512"}});
-  schema.Add("kv-memory", &kv_memory, {.help = "KV memory of each worker, e.g. 512MiB; empty = its default"});
-  schema.Add("store-capacity", &store_capacity, {.help = "most bytes on disk of each store; empty = its default"});
+  schema.Add("kv-memory", &kv_memory,
+             {.help = "KV memory of each worker, e.g. 512MiB; empty = its default", .min = 1 << 20});
+  schema.Add("store-capacity", &store_capacity,
+             {.help = "most bytes on disk of each store; empty = its default", .min = 1 << 20});
   schema.Add("store-min-free", &store_min_free, {.help = "bytes that each store leaves free on its disk"});
   schema.Add("store-guarantee-hours", &store_guarantee_hours,
              {.help = "a full store refuses new blocks rather than drop one that is younger; 0 = a plain cache"});
-  schema.Add("policy", &policy, {.help = "balancing policy; empty = the balancers' default"});
+  schema.Add("policy", &policy, {.help = "how balancers pick an instance; empty = their default", .choices = policies});
   schema.Add("log-level", &log_level, {.help = "of every process", .choices = {"debug", "info", "warning", "error"}});
   schema.Add("drain-timeout-ms", &drain_timeout, {.help = "longest wait for answers under way at the end"});
   schema.Add("start-timeout-ms", &start_timeout, {.help = "longest wait until the cluster is ready", .min = 1000});
@@ -102,6 +111,10 @@ void UpConfig::Describe(config::Schema& schema) {
 
 Status UpConfig::Validate() const {
   if (host.empty()) return Status(Code::kInvalidArgument, Reason::kMissing, "--host is empty");
+  if (api_key_file.empty() && !allow_anonymous && !http::IsLoopback(host)) {
+    return Status(Code::kInvalidArgument, Reason::kMissing,
+                  "--host " + host + " is open to others: give --api-key-file, or --allow-anonymous to serve anybody");
+  }
   return OkStatus();
 }
 

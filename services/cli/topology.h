@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,8 +13,8 @@
 
 namespace millrace::cli {
 
-// Settings of `millrace up`. Text fields that are empty and numbers that are 0 leave a process its own default, but for
-// store_guarantee_hours: a full store of one machine takes new blocks.
+// Settings of `millrace up`. Text and sizes that are empty and numbers that are 0 leave a process its own default, but
+// for store_guarantee_hours: a full store of one machine takes new blocks.
 struct UpConfig {
   std::string name = "default";
   std::string model;
@@ -28,9 +29,9 @@ struct UpConfig {
   uint32_t threads = 0;
   uint32_t context = 0;
   std::string isa = "auto";
-  std::string kv_memory;
-  std::string store_capacity;
-  std::string store_min_free;
+  std::optional<config::Bytes> kv_memory;
+  std::optional<config::Bytes> store_capacity;
+  std::optional<config::Bytes> store_min_free;
   uint32_t store_guarantee_hours = 0;
   std::string policy;
   std::string log_level = "info";

@@ -140,6 +140,7 @@ int RunUp(const std::vector<std::string>& arguments) {
 
   const StatusOr<std::string> programs = ProgramFolder();
   if (!programs.ok()) return Fail(kName, programs.status());
+  if (const Status status = CheckFiles(config, *programs); !status.ok()) return Fail(kName, status);
   const StatusOr<StateFolder> folder = StateFolder::Locate(config.name);
   if (!folder.ok()) return Fail(kName, folder.status());
   if (const Status status = folder->Create(); !status.ok()) return Fail(kName, status);
@@ -150,7 +151,7 @@ int RunUp(const std::vector<std::string>& arguments) {
   }
   folder->Forget();
   folder->RotateLogs();
-  if (const Status status = CheckBeforeStart(config, *programs); !status.ok()) return Fail(kName, status);
+  if (const Status status = CheckListen(config.host, config.port); !status.ok()) return Fail(kName, status);
   if (config.detach) return Detach(config, *folder, *programs);
   Console console(isatty(STDOUT_FILENO) == 1);
   return Supervise(config, *folder, *programs, console, [] {});

@@ -33,6 +33,19 @@ class QuickTest(harness.ClusterTest):
             for page in ("/healthz", "/readyz", "/metrics", "/statusz"):
                 self.assertEqual(self.cluster.get_status(page, process["ports"]["admin"]), 200, f"{process['name']} {page}")
 
+    def test_status_fits_a_terminal(self):
+        table = self.cluster.run("status", "--name", "test").stdout
+        self.assertEqual(len(table.splitlines()), 13)
+        self.assertLessEqual(max(len(line) for line in table.splitlines()[2:]), 170, table)
+        self.assertIn("free_blocks=", table)
+
+    def test_chat_and_bench_refuse_a_name_that_no_cluster_has(self):
+        for words in (("chat", "--once", "hi"), ("bench", "serve")):
+            done = self.cluster.run(*words, "--name", "typo")
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertIn("no cluster named 'typo' is running", done.stderr)
+            self.assertIn("--url", done.stderr)
+
     def test_chat_talks_to_the_cluster(self):
         done = self.cluster.run("chat", "--name", "test", "--temperature", "0", "--max-tokens", "16", "--once", "Say hello.")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -91,6 +104,7 @@ class StartTest(unittest.TestCase):
         done = self.up("--model", "/nowhere/model.gguf")
         self.assertEqual(done.returncode, 1)
         self.assertIn("/nowhere/model.gguf", done.stderr)
+        self.assertEqual(os.listdir(self.home.root), [])
 
     def test_broken_models(self):
         with open(harness.MODEL, "rb") as file:
@@ -116,9 +130,13 @@ class StartTest(unittest.TestCase):
         self.assertIn("in use", done.stderr)
 
     def test_wrong_flags(self):
-        done = self.up("--prefill", "0")
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("--prefill", done.stderr)
+        for flag, value in (("--prefill", "0"), ("--kv-memory", "12parsecs"), ("--policy", "nosuch"), ("--context", "10000000"),
+                            ("--host", "0.0.0.0"), ("--name", "..")):
+            done = self.up("--model", harness.MODEL, flag, value)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(flag, done.stderr)
+            self.assertEqual(done.stdout, "", "nothing was started")
+        self.assertEqual(os.listdir(self.home.root), [])
 
     def test_ctrl_c_stops_every_process(self):
         up = subprocess.Popen([harness.MILLRACE, "up", "--model", harness.MODEL, "--port", "0", "--prefill", "1", "--decode", "1",

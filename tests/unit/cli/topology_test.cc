@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <tuple>
 
 namespace millrace::cli {
 namespace {
@@ -40,7 +41,7 @@ TEST(ArgumentsTest, AWorkerGetsItsBalancersAndStores) {
   UpConfig config;
   config.model = "/m.gguf";
   config.threads = 3;
-  config.kv_memory = "64MiB";
+  config.kv_memory = config::Bytes{64 << 20};
   config.isa = "avx2";
   LaunchContext context;
   context.addresses = {{"prefill-balancer", {"127.0.0.1:1", "127.0.0.1:2"}},
@@ -74,6 +75,31 @@ TEST(ArgumentsTest, AFullStoreOfOneMachineDropsOldBlocksRatherThanRefuseNewOnes)
   EXPECT_THAT(Flags(Arguments(Find(config, "store-0"), config, {})), Contains("--guarantee-hours 0"));
   config.store_guarantee_hours = 24;
   EXPECT_THAT(Flags(Arguments(Find(config, "store-0"), config, {})), Contains("--guarantee-hours 24"));
+}
+
+TEST(UpConfigTest, AWrongSizeOrPolicyIsNoticedBeforeAnyProcessStarts) {
+  for (const auto& [flag, value, text] : {std::tuple("--kv-memory", "12parsecs", "is not a size"),
+                                          {"--store-capacity", "big", "is not a size"},
+                                          {"--policy", "nosuch", "is none of: round_robin, least_loaded"}}) {
+    UpConfig config;
+    config.model = "/m.gguf";
+    config::Schema schema("up", "", "");
+    config.Describe(schema);
+    const auto result = schema.Parse({flag, value}, [](const char*) -> const char* { return nullptr; });
+    ASSERT_FALSE(result.ok()) << flag;
+    EXPECT_THAT(result.status().message(), testing::HasSubstr(text));
+  }
+}
+
+TEST(UpConfigTest, AnOpenHostWithoutKeysIsRefusedBeforeAnyProcessStarts) {
+  UpConfig config;
+  config.host = "0.0.0.0";
+  EXPECT_THAT(config.Validate().message(), testing::HasSubstr("--api-key-file, or --allow-anonymous"));
+  config.allow_anonymous = true;
+  EXPECT_TRUE(config.Validate().ok());
+  config.allow_anonymous = false;
+  config.api_key_file = "/keys";
+  EXPECT_TRUE(config.Validate().ok());
 }
 
 TEST(ArgumentsTest, WhatIsNotSetIsLeftToTheProcess) {
