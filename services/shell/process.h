@@ -81,8 +81,8 @@ class Service {
 using Describe = std::function<void(config::Schema&)>;
 using Builder = std::function<StatusOr<std::unique_ptr<Service>>(Process&)>;
 
-// Runs the process until SIGTERM or SIGINT (a second one cuts the drain short). Returns the exit status: 0 after a drained
-// stop, 1 when it could not start or drain, 2 for bad settings.
+// Runs the process until SIGTERM or SIGINT (a second one cuts the drain short). Returns the exit status: 0 after a
+// drained stop, 1 when it could not start or drain, 2 for bad settings.
 int Main(const Program& program, const Describe& describe, const Builder& build, int argc, char** argv);
 
 }  // namespace millrace::shell
