@@ -114,6 +114,11 @@ void FieldReader::FailType(std::string_view name, std::string_view expected) {
   Fail(name, Reason::kBadType, "Invalid type for '" + PathOf(name) + "': expected " + std::string(expected) + ".");
 }
 
+void FieldReader::FailTooMany(std::string_view name, size_t most, std::string_view of_what) {
+  Fail(name, Reason::kBadValue,
+       "'" + PathOf(name) + "' must have at most " + std::to_string(most) + " " + std::string(of_what) + ".");
+}
+
 void FieldReader::FailUnsupported(std::string_view name, std::string_view what) {
   Fail(name, Reason::kUnsupported, "Unsupported parameter: '" + PathOf(name) + "': " + std::string(what) + ".");
 }

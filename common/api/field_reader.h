@@ -30,6 +30,7 @@ class FieldReader {
   void Fail(std::string_view name, Reason reason, std::string message);
   void FailMissing(std::string_view name);
   void FailType(std::string_view name, std::string_view expected);
+  void FailTooMany(std::string_view name, size_t most, std::string_view of_what);
   void FailUnsupported(std::string_view name, std::string_view what);
   void FailWith(Status status);
 

@@ -96,6 +96,7 @@ void ReadMessages(FieldReader& fields, recipe::Conversation& conversation) {
   const JsonArray* list = messages->array();
   if (list == nullptr) return fields.FailType("messages", "an array");
   if (list->empty()) return fields.Fail("messages", Reason::kBadValue, "'messages' must have at least one message.");
+  if (list->size() > kMaxMessages) return fields.FailTooMany("messages", kMaxMessages, "messages");
   for (size_t i = 0; i < list->size(); ++i) {
     StatusOr<Message> message = ReadMessage((*list)[i], Indexed("messages", i));
     if (!message.ok()) return fields.FailWith(message.status());
@@ -150,6 +151,7 @@ void ReadStop(FieldReader& fields, std::vector<std::string>& stops) {
   if (const std::string* text = value->text()) {
     stops.push_back(*text);
   } else if (const JsonArray* list = value->array()) {
+    if (list->size() > kMaxStopStrings) return fields.FailTooMany("stop", kMaxStopStrings, "strings");
     for (const Json& item : *list) {
       if (item.text() == nullptr) return fields.FailType("stop", "a string or an array of strings");
       stops.push_back(*item.text());
@@ -157,10 +159,9 @@ void ReadStop(FieldReader& fields, std::vector<std::string>& stops) {
   } else {
     return fields.FailType("stop", "a string or an array of strings");
   }
-  if (stops.size() > kMaxStopStrings) {
-    return fields.Fail("stop", Reason::kBadValue,
-                       "'stop' must have at most " + std::to_string(kMaxStopStrings) + " strings.");
-  }
+  size_t bytes = 0;
+  for (const std::string& text : stops) bytes += text.size();
+  if (bytes > kMaxStopBytes) return fields.FailTooMany("stop", kMaxStopBytes, "bytes in all");
   bool has_empty = std::any_of(stops.begin(), stops.end(), [](const std::string& s) { return s.empty(); });
   if (has_empty) fields.Fail("stop", Reason::kBadValue, "'stop' must not hold an empty string.");
 }
@@ -169,6 +170,7 @@ void ReadLogitBias(FieldReader& fields, request::SamplingParams& sampling) {
   const Json* value = fields.Find("logit_bias");
   if (value == nullptr) return;
   if (value->object() == nullptr) return fields.FailType("logit_bias", "an object of token id to bias");
+  if (value->object()->size() > kMaxLogitBiases) return fields.FailTooMany("logit_bias", kMaxLogitBiases, "token ids");
   for (const auto& [key, item] : *value->object()) {
     TokenId id = 0;
     auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
@@ -196,6 +198,7 @@ void ReadStopTokenIds(FieldReader& fields, std::vector<TokenId>& ids) {
   const Json* value = fields.Find("stop_token_ids");
   if (value == nullptr) return;
   if (value->array() == nullptr) return fields.FailType("stop_token_ids", "an array of token ids");
+  if (value->array()->size() > kMaxStopTokenIds) return fields.FailTooMany("stop_token_ids", kMaxStopTokenIds, "ids");
   for (const Json& item : *value->array()) {
     std::optional<int64_t> id = AsInteger(item);
     if (!id) return fields.FailType("stop_token_ids", "an array of token ids");
@@ -203,10 +206,6 @@ void ReadStopTokenIds(FieldReader& fields, std::vector<TokenId>& ids) {
       return fields.Fail("stop_token_ids", Reason::kBadValue, "'stop_token_ids' has an id out of range.");
     }
     ids.push_back(static_cast<TokenId>(*id));
-  }
-  if (ids.size() > kMaxStopTokenIds) {
-    fields.Fail("stop_token_ids", Reason::kBadValue,
-                "'stop_token_ids' must have at most " + std::to_string(kMaxStopTokenIds) + " ids.");
   }
 }
 

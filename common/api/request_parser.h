@@ -20,8 +20,12 @@ struct ApiRequest {
   bool echo = false;
 };
 
+// Bounds of what costs the gateway's loop or every decode step.
 constexpr size_t kMaxStopStrings = 16;
+constexpr size_t kMaxStopBytes = 16 << 10;  // of all stop strings of a request
 constexpr size_t kMaxStopTokenIds = 128;
+constexpr size_t kMaxLogitBiases = 1024;
+constexpr size_t kMaxMessages = 64 << 10;
 
 StatusOr<ApiRequest> ParseRequest(Endpoint endpoint, std::string_view body);
 

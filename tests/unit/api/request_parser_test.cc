@@ -231,6 +231,35 @@ TEST(RequestParser, StopTokenIdsHaveABound) {
   EXPECT_EQ(ParseRequest(Endpoint::kCompletions, ids(kMaxStopTokenIds + 1)).status().param(), "stop_token_ids");
 }
 
+TEST(RequestParser, StopStringsOfMegabytesAreRefused) {
+  auto stop = [](size_t bytes) { return Chat("\"stop\":[\"a\",\"" + std::string(bytes - 1, 'b') + "\"]"); };
+  MustParse(Endpoint::kChat, stop(kMaxStopBytes));
+  for (size_t bytes : {kMaxStopBytes + 1, size_t{2} << 20}) {
+    auto refused = ParseRequest(Endpoint::kChat, stop(bytes));
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(HttpStatus(refused.status()), 400);
+    EXPECT_EQ(refused.status().param(), "stop");
+  }
+}
+
+TEST(RequestParser, BiasesAndMessagesHaveABound) {
+  auto list = [](size_t count, auto&& item) {
+    std::string text;
+    for (size_t i = 0; i < count; ++i) text += (i > 0 ? "," : "") + item(i);
+    return text;
+  };
+  auto biases = [&](size_t count) {
+    return Chat("\"logit_bias\":{" + list(count, [](size_t i) { return "\"" + std::to_string(i) + "\":1"; }) + "}");
+  };
+  auto messages = [&](size_t count) {
+    return Messages("[" + list(count, [](size_t) { return std::string(R"({"role":"user","content":""})"); }) + "]");
+  };
+  MustParse(Endpoint::kChat, biases(kMaxLogitBiases));
+  MustParse(Endpoint::kChat, messages(kMaxMessages));
+  EXPECT_EQ(ParseRequest(Endpoint::kChat, biases(kMaxLogitBiases + 1)).status().param(), "logit_bias");
+  EXPECT_EQ(ParseRequest(Endpoint::kChat, messages(kMaxMessages + 1)).status().param(), "messages");
+}
+
 TEST(RequestParser, BodyThatIsNoObject) {
   for (const char* body : {"", "[]", "5", "null", "\"x\"", "{\"model\": "}) {
     auto request = ParseRequest(Endpoint::kChat, body);
