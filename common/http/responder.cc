@@ -35,7 +35,7 @@ class ConnectionResponder final : public Responder {
   ~ConnectionResponder() override {
     exchange_->on_disconnect = nullptr;
     if (exchange_->finished) return;
-    if (started_) {
+    if (started_ || exchange_->gone) {
       exchange_->finished = true;
       connection().Abort();
       return;
@@ -96,7 +96,7 @@ class ConnectionResponder final : public Responder {
 
  private:
   Connection& connection() const { return *exchange_->connection; }
-  bool KeepAlive() const { return exchange_->keep_alive && !connection().shared().draining.load(); }
+  bool KeepAlive() const { return exchange_->keep_alive && !exchange_->gone && !connection().shared().draining.load(); }
 
   const std::shared_ptr<Exchange> exchange_;
   bool started_ = false;

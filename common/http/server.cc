@@ -240,7 +240,8 @@ void AsioConnection::OnReadable() {
   WaitReadable();
 }
 
-// The client sends no more. One that only finished sending may still read, so an answer under way is still written.
+// The client sends no more. A client that left and one that only finished sending look the same here, so whoever wants
+// to know is told that it left; an answer that comes all the same is written, and is the last one.
 void AsioConnection::OnEnd(bool reset) {
   if (reset || phase_ == Phase::kReading || phase_ == Phase::kLingering) return Close();
   close_after_ = true;
@@ -279,8 +280,12 @@ size_t AsioConnection::Feed(const char* data, size_t size) {
     Arm(shared_->options.header_timeout);
   }
   while (used < size && phase_ == Phase::kReading && !closed_) {
+    // Of a body the parser sees no more than this at once: a chunk's header or the trailers, which it takes only whole,
+    // can't be longer, however they arrive.
+    size_t most = header_done_ ? shared_->options.max_header_bytes : size;
+    size_t given = std::min(most, size - used);
     ErrorCode ec;
-    size_t n = parser_->put(asio::buffer(data + used, size - used), ec);
+    size_t n = parser_->put(asio::buffer(data + used, given), ec);
     used += n;
     if (ec == beast::http::error::body_limit) {
       Refuse(413, "The request's body is larger than " + std::to_string(shared_->options.max_body_bytes) + " bytes.");
@@ -300,7 +305,11 @@ size_t AsioConnection::Feed(const char* data, size_t size) {
         size_t waiting = shared_->body_bytes.fetch_add(n) + n;
         if (waiting > kWaitingBodies * shared_->options.max_body_bytes) Refuse(503, "Too much is being sent at once.");
       }
-      if (ec == beast::http::error::need_more || n == 0) break;
+      if (n > 0) continue;
+      if (header_done_ && given == most) {
+        Refuse(400, "A chunk's header or the trailers are larger than " + std::to_string(most) + " bytes.");
+      }
+      break;
     }
   }
   return used;

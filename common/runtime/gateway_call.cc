@@ -274,7 +274,7 @@ gateway::Usage GatewayCall::CurrentUsage() const {
 
 void GatewayCall::Cancel() {
   if (ended()) return;
-  End("cancelled", Cancelled("the client left, or the gateway stops"));
+  End("cancelled", Cancelled("the client left or closed its sending side, or the gateway stops"));
 }
 
 CompletionSink* GatewayCall::End(const std::string& outcome, const Status& status) {

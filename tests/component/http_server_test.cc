@@ -49,6 +49,16 @@ class Client {
     }
     return true;
   }
+  // Bytes sent, `most` or more unless the server stops reading.
+  size_t SendUntilStuck(std::string_view bytes, size_t most) {
+    size_t sent = 0;
+    for (pollfd p{fd_, POLLOUT, 0}; sent < most && ::poll(&p, 1, 500) == 1;) {
+      ssize_t n = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (n < 0) break;
+      sent += static_cast<size_t>(n);
+    }
+    return sent;
+  }
   void FinishSending() { ::shutdown(fd_, SHUT_WR); }
 
   // Reads until `text` is in what was read so far (then everything up to its end is returned and taken), or "" at the
@@ -141,6 +151,10 @@ class HttpServerTest : public ::testing::Test {
     router_.Add("GET", "/hold", [this](Request, std::unique_ptr<Responder> r) {
       r->StartStream(200, {{"Content-Type", "text/event-stream"}});
       r->Write("held\n\n");
+      r->OnDisconnect([this] { CountGone(); });
+      held_.responders.push_back(std::move(r));
+    });
+    router_.Add("GET", "/wait", [this](Request, std::unique_ptr<Responder> r) {
       r->OnDisconnect([this] { CountGone(); });
       held_.responders.push_back(std::move(r));
     });
@@ -334,6 +348,47 @@ TEST_F(HttpServerTest, HeadersOverTheLimitAre431) {
   EXPECT_FALSE(client.timed_out());
 }
 
+TEST_F(HttpServerTest, EndlessChunkHeadersAndTrailersNeedNoMemory) {
+  Start();
+  const std::string lots(100'000, '0');
+  std::string lines;
+  while (lines.size() < 800'000) lines += "X-Trailer: a value\r\n";
+  for (const std::string& body : {"5;" + lots, lots, "3\r\nabc\r\n5;" + lots, "0\r\n" + lots, "0;" + lots,
+                                  "0\r\n" + lines, "0\r\n" + lines + "\r\n"}) {
+    Client client(server_->port());
+    ASSERT_TRUE(client.Send("POST /size HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + body));
+    std::string answer = client.ReadToEnd();
+    EXPECT_TRUE(answer.starts_with("HTTP/1.1 400 ")) << body.substr(0, 20) << " -> " << answer.substr(0, 200);
+    EXPECT_FALSE(client.timed_out()) << body.substr(0, 20);
+  }
+}
+
+TEST_F(HttpServerTest, ChunkHeadersAndTrailersUpToTheLimitAreTaken) {
+  ServerOptions options;
+  options.max_header_bytes = 4096;
+  Start(options);
+  auto answer = [&](const std::string& body) {
+    Client client(server_->port());
+    client.Send("POST /size HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + body);
+    return client.ReadToEnd().substr(0, 13);
+  };
+  auto extension = [](size_t size) { return "3;a=" + std::string(size - 6, 'x') + "\r\nabc\r\n0\r\n\r\n"; };
+  auto trailer = [](size_t size) { return "3\r\nabc\r\n0\r\nT: " + std::string(size - 12, 'x') + "\r\n\r\n"; };
+  EXPECT_EQ(answer(extension(4096)), "HTTP/1.1 200 ");
+  EXPECT_EQ(answer(extension(4097)), "HTTP/1.1 400 ");
+  EXPECT_EQ(answer(trailer(4096)), "HTTP/1.1 200 ");
+  EXPECT_EQ(answer(trailer(4097)), "HTTP/1.1 400 ");
+}
+
+TEST_F(HttpServerTest, RequestsPipelinedWithoutEndAreNotReadWhileAnAnswerIsUnderWay) {
+  Start();
+  Client client(server_->port());
+  ASSERT_TRUE(client.Send(Get("/hold")));
+  ASSERT_NE(client.ReadTo("held\n\n"), "");
+  constexpr size_t kMost = 256 << 20;  // far above what the kernel holds
+  EXPECT_LT(client.SendUntilStuck(std::string(64 << 10, 'x'), kMost), kMost);
+}
+
 TEST_F(HttpServerTest, SlowHeadersAndSlowBodiesAre408) {
   ServerOptions options;
   options.header_timeout = Milliseconds(50);
@@ -443,6 +498,29 @@ TEST_F(HttpServerTest, ClientThatFinishedSendingStillGetsItsAnswer) {
   ASSERT_TRUE(client.Send(Get("/hello")));
   client.FinishSending();
   EXPECT_TRUE(client.ReadToEnd().ends_with("hello\n"));
+}
+
+TEST_F(HttpServerTest, HalfClosedClientWhoseRequestIsDroppedGetsNo500) {
+  Start();
+  Client client(server_->port());
+  ASSERT_TRUE(client.Send(Get("/wait")));
+  client.FinishSending();
+  ASSERT_TRUE(WaitGone(1));
+  OnLoop([this] { held_.responders.clear(); });
+  EXPECT_EQ(client.ReadToEnd(), "");
+  EXPECT_FALSE(client.timed_out());
+}
+
+TEST_F(HttpServerTest, LateAnswerToAHalfClosedClientSaysThatItIsTheLast) {
+  Start();
+  Client client(server_->port());
+  ASSERT_TRUE(client.Send(Get("/wait")));
+  client.FinishSending();
+  ASSERT_TRUE(WaitGone(1));
+  OnLoop([this] { held_.responders[0]->Send(200, {}, "late"); });
+  std::string answer = client.ReadToEnd();
+  EXPECT_NE(answer.find("Connection: close\r\n"), std::string::npos) << answer;
+  EXPECT_TRUE(answer.ends_with("late"));
 }
 
 TEST_F(HttpServerTest, SlowReaderOfAStreamIsCutAtTheLimit) {
