@@ -200,7 +200,12 @@ void FrontendCall::OnFailed(Status status) {
 
 void FrontendCall::Cancel() {
   if (ended_) return;
-  if (call_ != gateway::CallId::kNone) frontend_.service_.Cancel(call_);
+  if (call_ != gateway::CallId::kNone) {
+    frontend_.service_.Cancel(call_);
+  } else {
+    Log(LogLevel::kInfo, "request_left_unread",
+        {{"request_id", request_id_}, {"cause", "the client left or closed its sending side, or the gateway stops"}});
+  }
   End();
 }
 

@@ -30,6 +30,7 @@ struct Heard {
   int status = 0;
   std::string body;
   int ends = 0;
+  std::function<void()> on_disconnect;
 };
 
 class RecordingResponder final : public http::Responder {
@@ -44,7 +45,7 @@ class RecordingResponder final : public http::Responder {
   void Write(std::string bytes) override { heard_->body += bytes; }
   void End() override { ++heard_->ends; }
   size_t pending_bytes() const override { return 0; }
-  void OnDisconnect(std::function<void()>) override {}
+  void OnDisconnect(std::function<void()> callback) override { heard_->on_disconnect = std::move(callback); }
 
  private:
   Heard* const heard_;
@@ -120,6 +121,32 @@ TEST(FrontendTest, ADrainThatIsCutShortTellsEveryClient) {
     EXPECT_NE(heard[i].body.find("The server stopped before the answer was complete."), std::string::npos);
   }
   for (const Heard& one : heard) EXPECT_EQ(one.ends, 1);
+}
+
+TEST(FrontendTest, ClientGoneBeforeItsRequestIsParsedLeavesALine) {
+  ManualExecutor control, work;
+  SilentService service;
+  const auto metrics = MakeMemoryMetrics();
+  Frontend frontend({}, service, control, work, work, *metrics);
+  http::Router router;
+  frontend.Register(router);
+  Heard heard;
+  http::Request request;
+  request.id = "req_gone";
+  request.method = "POST";
+  request.path = "/v1/completions";
+  request.body = R"({"model": "m", "prompt": "hi"})";
+  router.Handle(std::move(request), std::make_unique<RecordingResponder>(&heard));
+  ::testing::internal::CaptureStderr();
+  heard.on_disconnect();
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("request_left_unread"), std::string::npos) << log;
+  EXPECT_NE(log.find("req_gone"), std::string::npos) << log;
+  work.RunReady();
+  control.RunReady();
+  EXPECT_TRUE(service.started.empty());
+  EXPECT_EQ(heard.ends, 0);
+  EXPECT_EQ(frontend.active(), 0u);
 }
 
 TEST(FrontendTest, CacheHeaderWithAWordThatNobodyKnowsIsRefused) {
