@@ -52,15 +52,16 @@ Json RowJson(const Row& row) {
   for (const auto& [key, value] : row.status.load) load[key] = Json::parse(value, nullptr, false);
   Json ports = {{"grpc", row.status.grpc_port}, {"admin", row.status.admin_port}};
   if (row.status.http_port != 0) ports["http"] = row.status.http_port;
-  return {{"name", row.record.name},
-          {"role", row.record.role},
-          {"pid", row.record.process.pid},
-          {"ports", std::move(ports)},
-          {"ready", row.status.ready},
-          {"state", StateOf(row)},
-          {"incarnation", row.status.incarnation},
-          {"restarts", row.record.restarts},
-          {"load", std::move(load)}};
+  return {
+      {"name", row.record.name},
+      {"role", row.record.role},
+      {"pid", row.record.process.pid == 0 ? Json(nullptr) : Json(row.record.process.pid)},  // null between two starts
+      {"ports", std::move(ports)},
+      {"ready", row.status.ready},
+      {"state", StateOf(row)},
+      {"incarnation", row.status.incarnation},
+      {"restarts", row.record.restarts},
+      {"load", std::move(load)}};
 }
 
 void PrintTable(const ClusterRecord& cluster, const std::vector<Row>& rows) {
