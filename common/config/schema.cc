@@ -4,11 +4,12 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
+
+#include "common/config/text_file.h"
 
 namespace millrace::config {
 
@@ -218,9 +219,9 @@ size_t Schema::FieldSet::ReadFlag(const std::vector<std::string>& arguments, siz
 
 void Schema::FieldSet::ReadFile(const std::string& path, std::vector<std::string>& errors) {
   const std::string prefix = "config file " + path;
-  std::ifstream stream(path);
-  if (!stream) return errors.push_back(prefix + " can't be read");
-  const Json document = Json::parse(stream, nullptr, false, true);
+  const StatusOr<std::string> text = ReadTextFile(path);
+  if (!text.ok()) return errors.push_back("config file: " + text.status().message());
+  const Json document = Json::parse(*text, nullptr, false, true);
   if (!document.is_object()) return errors.push_back(prefix + " is not a JSON object");
   for (const auto& [key, value] : document.items()) {
     const auto field = std::find_if(fields.begin(), fields.end(), [&](const Field& f) { return f.file_key() == key; });
@@ -228,8 +229,8 @@ void Schema::FieldSet::ReadFile(const std::string& path, std::vector<std::string
       errors.push_back(prefix + ": unknown key '" + key + "'");
       continue;
     }
-    StatusOr<std::string> text = TextOf(value);
-    const std::string bad = text.ok() ? field->set_text(*text) : text.status().message();
+    StatusOr<std::string> value_text = TextOf(value);
+    const std::string bad = value_text.ok() ? field->set_text(*value_text) : value_text.status().message();
     if (!bad.empty()) errors.push_back(prefix + ": " + key + " " + bad);
   }
 }

@@ -1,9 +1,8 @@
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "common/config/text_file.h"
 #include "common/engine/cpu_backend.h"
 #include "common/engine/generate.h"
 #include "common/kv/layout.h"
@@ -68,9 +67,7 @@ struct GenerateConfig {
 };
 
 StatusOr<Json> ReadJson(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return NotFound("cannot read " + path);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  MR_ASSIGN_OR_RETURN(const std::string text, config::ReadTextFile(path));
   Json json = Json::parse(text, nullptr, false);
   if (json.is_discarded()) return InvalidArgument(path + " is not JSON");
   return json;

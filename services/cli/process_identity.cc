@@ -6,23 +6,20 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <iterator>
 #include <sstream>
 #include <thread>
 #include <vector>
 
+#include "common/config/text_file.h"
+
 namespace millrace::cli {
 namespace {
 
-std::string ReadText(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
 const std::string& BootId() {
   static const std::string id = [] {
-    std::string text = ReadText("/proc/sys/kernel/random/boot_id");
+    const StatusOr<std::string> read = config::ReadTextFile("/proc/sys/kernel/random/boot_id");
+    std::string text = read.ok() ? *read : "";
     while (!text.empty() && text.back() == '\n') text.pop_back();
     return text;
   }();
@@ -50,7 +47,9 @@ class PidHandle {
 
 StatusOr<ProcessIdentity> IdentifyProcess(pid_t pid) {
   if (pid <= 0) return Gone(pid);
-  const std::string stat = ReadText("/proc/" + std::to_string(pid) + "/stat");
+  const StatusOr<std::string> read = config::ReadTextFile("/proc/" + std::to_string(pid) + "/stat");
+  if (!read.ok()) return Gone(pid);
+  const std::string& stat = *read;
   // The second field is the name in parentheses and may hold anything; state is the first field after it.
   const size_t name_end = stat.rfind(')');
   if (name_end == std::string::npos) return Gone(pid);

@@ -12,6 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/config/text_file.h"
+
 namespace millrace::cli {
 namespace {
 
@@ -38,12 +40,6 @@ Json IdentityJson(const ProcessIdentity& process) {
 ProcessIdentity ParseIdentity(const Json& object) {
   if (!object.is_object()) return {};
   return {Field<pid_t>(object, "pid"), Field<uint64_t>(object, "start_ticks"), Field<std::string>(object, "boot_id")};
-}
-
-StatusOr<std::string> ReadText(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return NotFound(path + " is not there");
-  return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
 }
 
 }  // namespace
@@ -138,7 +134,7 @@ StatusOr<FolderLock> StateFolder::Lock() const {
 }
 
 StatusOr<ClusterRecord> StateFolder::Read() const {
-  const StatusOr<std::string> text = ReadText(path_ + "/state.json");
+  const StatusOr<std::string> text = config::ReadTextFile(path_ + "/state.json");
   if (!text.ok()) return NotFound("no cluster named '" + name_ + "' is running (" + path_ + ")");
   StatusOr<ClusterRecord> record = ParseClusterRecord(*text);
   if (!record.ok()) return record.status().Annotate(path_ + "/state.json");
@@ -158,7 +154,7 @@ Status StateFolder::Write(const ClusterRecord& record) const {
 }
 
 StatusOr<ReadyRecord> StateFolder::ReadReady(const std::string& process) const {
-  MR_ASSIGN_OR_RETURN(const std::string text, ReadText(ready_path(process)));
+  MR_ASSIGN_OR_RETURN(const std::string text, config::ReadTextFile(ready_path(process)));
   return ParseReadyRecord(text);
 }
 

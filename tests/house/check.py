@@ -126,6 +126,12 @@ def check_purity():
     return bad
 
 
+def check_reads():
+    """Iterators over a stream's buffer throw when a read fails."""
+    return [f"{where(path, number)}: istreambuf_iterator throws when a read fails; use config::ReadTextFile"
+            for path in files("common", "services") for number, line in lines(path) if "istreambuf_iterator" in line]
+
+
 def check_sizes():
     bad = []
     for path in files("common", "services", "tests"):

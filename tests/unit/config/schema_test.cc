@@ -98,7 +98,8 @@ TEST(SchemaTest, UnknownFileKeyAndBrokenFileAreErrors) {
   for (const auto& [path, text] : {std::pair(unknown.path(), "unknown key 'nope'"),
                                    {broken.path(), "is not a JSON object"},
                                    {wrong.path(), "threads must be"},
-                                   {std::string("/nonexistent"), "can't be read"}}) {
+                                   {std::string("/nonexistent"), "reading /nonexistent"},
+                                   {std::string("/"), "reading /: Is a directory"}}) {
     Settings s;
     Schema schema = s.Describe();
     const auto result = schema.Parse({"--config", path}, NoEnvironment);
