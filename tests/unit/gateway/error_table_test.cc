@@ -8,7 +8,7 @@ namespace {
 TEST(ErrorTable, ClientMistakesAreNeverRetriedAndServerErrorsNever4xx) {
   for (int code = 1; code <= 16; ++code) {
     for (int reason = 0; reason <= 15; ++reason) {
-      const ErrorRow& row = FindErrorRow({static_cast<Code>(code), static_cast<Reason>(reason), "x"});
+      const ErrorRow row = FindErrorRow({static_cast<Code>(code), static_cast<Reason>(reason), "x"});
       EXPECT_GE(row.http_status, 400);
       EXPECT_LT(row.http_status, 600);
       bool clients_fault = row.http_status < 500 && row.http_status != 429;
@@ -24,7 +24,7 @@ TEST(ErrorTable, ClientMistakesAreNeverRetriedAndServerErrorsNever4xx) {
 TEST(ErrorTable, AServiceThatIsUnavailableIsNotAnInternalError) {
   for (int code = 1; code <= 16; ++code) {
     for (int reason = 0; reason <= 15; ++reason) {
-      const ErrorRow& row = FindErrorRow({static_cast<Code>(code), static_cast<Reason>(reason), "x"});
+      const ErrorRow row = FindErrorRow({static_cast<Code>(code), static_cast<Reason>(reason), "x"});
       if (row.http_status == 503) {
         EXPECT_STRNE(row.code, "internal_error") << code << " " << reason;
       }
