@@ -17,14 +17,17 @@
 # MILLRACE_SKIP_PACKAGES=1 leaves packages alone.
 set -euo pipefail
 
+from=$PWD
 cd "$(dirname "$0")/.."
 fail() { echo "quickstart: $*" >&2; exit 1; }
+# A path as the caller's folder sees it.
+absolute() { case $1 in /*) echo "$1" ;; *) echo "$from/$1" ;; esac }
 
 once= model= host=127.0.0.1 port= up_flags=() key_file=
 has_once=0
 while [ $# -gt 0 ]; do
   case $1 in
-    -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' deploy/quickstart.sh; exit 0 ;;
     --allow-anonymous)
       up_flags+=("$1")
       shift
@@ -36,10 +39,10 @@ while [ $# -gt 0 ]; do
   [ $# -ge 2 ] || fail "$1 needs a value"
   case $1 in
     --once) once=$2 has_once=1 ;;
-    --model) model=$2 ;;
+    --model) model=$(absolute "$2") ;;
     --host) host=$2 ;;
     --port) port=$2 ;;
-    --api-key-file) key_file=$2 ;;
+    --api-key-file) key_file=$(absolute "$2") ;;
     *) up_flags+=("$1" "$2") ;;
   esac
   shift 2

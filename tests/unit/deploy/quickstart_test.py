@@ -30,8 +30,8 @@ class QuickstartTest(unittest.TestCase):
 
     def run_script(self, *flags, fails=""):
         env = {**os.environ, "MILLRACE_SKIP_PACKAGES": "1", "XDG_STATE_HOME": str(self.state.parent), "FAILS": fails}
-        done = subprocess.run([self.root / "deploy" / "quickstart.sh", "--model", "model.gguf", "--once", "hi", *flags], env=env,
-                              capture_output=True, text=True, timeout=60)
+        done = subprocess.run(["../deploy/quickstart.sh", "--model", "../model.gguf", "--once", "hi", *flags], env=env,
+                              cwd=self.root / "build", capture_output=True, text=True, timeout=60)
         return done, self.calls.read_text().splitlines() if self.calls.exists() else []
 
     def test_once_leaves_no_state_however_it_ends(self):
@@ -40,6 +40,14 @@ class QuickstartTest(unittest.TestCase):
             self.assertEqual(done.returncode, 1 if fails else 0, done.stderr)
             self.assertTrue(calls[0].startswith("up --detach --name once-"), calls)
             self.assertEqual(os.listdir(self.state), [])
+
+    def test_relative_paths_are_of_the_folder_it_is_called_from(self):
+        (self.root / "keys").write_text("secret\n")
+        done, calls = self.run_script("--api-key-file", "../keys")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for file in ("model.gguf", "keys"):
+            self.assertIn(str(self.root / "build" / ".." / file), calls[0])
+        self.assertIn("--prefill N", self.run_script("--help")[0].stdout)
 
     def test_keys_for_an_open_host_reach_the_cluster_and_the_chat(self):
         keys = self.root / "keys"
