@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <functional>
+#include <memory>
+#include <string>
 
 #include "common/base/event_loop.h"
 
@@ -51,136 +54,110 @@ class RecordingResponder final : public http::Responder {
   Heard* const heard_;
 };
 
-TEST(FrontendTest, SmallBodiesDoNotWaitBehindALargeOne) {
-  ManualExecutor control, work, large_work;
-  SilentService service;
-  const auto metrics = MakeMemoryMetrics();
-  Frontend frontend({}, service, control, work, large_work, *metrics);
-  http::Router router;
-  frontend.Register(router);
-  Heard heard;
-  const auto post = [&](const std::string& id, size_t prompt_bytes) {
+class FrontendTest : public ::testing::Test {
+ protected:
+  FrontendTest() { frontend_.Register(router_); }
+
+  void Post(Heard& heard, const std::string& id, std::string body, std::vector<http::Header> headers = {}) {
     http::Request request;
     request.id = id;
     request.method = "POST";
     request.path = "/v1/completions";
-    request.body = R"({"model": "m", "prompt": ")" + std::string(prompt_bytes, 'x') + "\"}";
-    router.Handle(std::move(request), std::make_unique<RecordingResponder>(&heard));
-  };
-  post("large", kLargeBodyBytes);
-  post("small", 100);
-  work.RunReady();
-  control.RunReady();
-  ASSERT_EQ(service.started.size(), 1u);
-  EXPECT_EQ(service.started[0].request_id, "small");
-  EXPECT_FALSE(service.started[0].large);
-  large_work.RunReady();
-  control.RunReady();
-  ASSERT_EQ(service.started.size(), 2u);
-  EXPECT_EQ(service.started[1].request_id, "large");
-  EXPECT_TRUE(service.started[1].large);
-}
-
-TEST(FrontendTest, ADrainThatIsCutShortTellsEveryClient) {
-  ManualExecutor control, work, large_work;
-  SilentService service;
-  const auto metrics = MakeMemoryMetrics();
-  Frontend frontend({}, service, control, work, large_work, *metrics);
-  http::Router router;
-  frontend.Register(router);
-  std::array<Heard, 3> heard;
-  const std::array<std::string, 3> bodies = {R"({"model": "m", "prompt": "x", "stream": true})",
-                                             R"({"model": "m", "prompt": "x"})", R"({"model": "m", "prompt": "y"})"};
-  const auto post = [&](size_t i) {
-    http::Request request;
-    request.method = "POST";
-    request.path = "/v1/completions";
-    request.body = bodies[i];
-    router.Handle(std::move(request), std::make_unique<RecordingResponder>(&heard[i]));
-  };
-  for (size_t i : {0u, 1u}) post(i);
-  work.RunReady();
-  control.RunReady();
-  ASSERT_EQ(service.sinks.size(), 2u);
-  service.sinks[0]->OnAccepted({});
-  post(2);  // not parsed yet
-  int drained = 0;
-  frontend.Drain([&] { ++drained; });
-  control.RunReady();
-  EXPECT_EQ(drained, 0);
-  frontend.CutShort();
-  work.RunReady();
-  control.RunReady();
-  EXPECT_EQ(drained, 1);
-  EXPECT_EQ(service.cancelled, 2);
-  EXPECT_EQ(heard[0].status, 200);
-  EXPECT_NE(heard[0].body.find("The server stopped before the answer was complete."), std::string::npos);
-  EXPECT_EQ(heard[0].body.find("[DONE]"), std::string::npos);
-  for (size_t i : {1u, 2u}) {
-    EXPECT_EQ(heard[i].status, 503);
-    EXPECT_NE(heard[i].body.find("The server stopped before the answer was complete."), std::string::npos);
+    request.headers = std::move(headers);
+    request.body = std::move(body);
+    router_.Handle(std::move(request), std::make_unique<RecordingResponder>(&heard));
   }
-  for (const Heard& one : heard) EXPECT_EQ(one.ends, 1);
+  void RunReady() {
+    work_.RunReady();
+    control_.RunReady();
+  }
+
+  ManualExecutor control_, work_, large_work_;
+  SilentService service_;
+  const std::unique_ptr<MetricRegistry> metrics_ = MakeMemoryMetrics();
+  Frontend frontend_{{}, service_, control_, work_, large_work_, *metrics_};
+  http::Router router_;
+};
+
+constexpr char kBody[] = R"({"model": "m", "prompt": "hi"})";
+
+TEST_F(FrontendTest, SmallBodiesDoNotWaitBehindALargeOne) {
+  Heard heard;
+  Post(heard, "large", R"({"model": "m", "prompt": ")" + std::string(kLargeBodyBytes, 'x') + "\"}");
+  Post(heard, "small", kBody);
+  RunReady();
+  ASSERT_EQ(service_.started.size(), 1u);
+  EXPECT_EQ(service_.started[0].request_id, "small");
+  EXPECT_FALSE(service_.started[0].large);
+  large_work_.RunReady();
+  control_.RunReady();
+  ASSERT_EQ(service_.started.size(), 2u);
+  EXPECT_EQ(service_.started[1].request_id, "large");
+  EXPECT_TRUE(service_.started[1].large);
 }
 
-TEST(FrontendTest, ClientGoneBeforeItsRequestIsParsedLeavesALine) {
-  ManualExecutor control, work;
-  SilentService service;
-  const auto metrics = MakeMemoryMetrics();
-  Frontend frontend({}, service, control, work, work, *metrics);
-  http::Router router;
-  frontend.Register(router);
+TEST_F(FrontendTest, ADrainThatIsCutShortTellsEveryClient) {
+  std::array<Heard, 3> heard;
+  Post(heard[0], "streams", R"({"model": "m", "prompt": "x", "stream": true})");
+  Post(heard[1], "whole", kBody);
+  RunReady();
+  ASSERT_EQ(service_.sinks.size(), 2u);
+  service_.sinks[0]->OnAccepted({});
+  Post(heard[2], "not parsed yet", kBody);
+  int drained = 0;
+  frontend_.Drain([&] { ++drained; });
+  control_.RunReady();
+  EXPECT_EQ(drained, 0);
+  frontend_.CutShort();
+  RunReady();
+  EXPECT_EQ(drained, 1);
+  EXPECT_EQ(service_.cancelled, 2);
+  EXPECT_EQ(heard[0].status, 200);
+  EXPECT_EQ(heard[0].body.find("[DONE]"), std::string::npos);
+  EXPECT_EQ(heard[1].status, 503);
+  EXPECT_EQ(heard[2].status, 503);
+  for (const Heard& one : heard) {
+    EXPECT_NE(one.body.find("The server stopped before the answer was complete."), std::string::npos);
+    EXPECT_EQ(one.ends, 1);
+  }
+}
+
+TEST_F(FrontendTest, ClientGoneBeforeItsRequestIsParsedLeavesALine) {
   Heard heard;
-  http::Request request;
-  request.id = "req_gone";
-  request.method = "POST";
-  request.path = "/v1/completions";
-  request.body = R"({"model": "m", "prompt": "hi"})";
-  router.Handle(std::move(request), std::make_unique<RecordingResponder>(&heard));
+  Post(heard, "req_gone", kBody);
   ::testing::internal::CaptureStderr();
   heard.on_disconnect();
   const std::string log = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(log.find("request_left_unread"), std::string::npos) << log;
   EXPECT_NE(log.find("req_gone"), std::string::npos) << log;
-  work.RunReady();
-  control.RunReady();
-  EXPECT_TRUE(service.started.empty());
+  RunReady();
+  EXPECT_TRUE(service_.started.empty());
   EXPECT_EQ(heard.ends, 0);
-  EXPECT_EQ(frontend.active(), 0u);
+  EXPECT_EQ(frontend_.active(), 0u);
 }
 
-TEST(FrontendTest, CacheHeaderWithAWordThatNobodyKnowsIsRefused) {
-  ManualExecutor control, work;
-  SilentService service;
-  const auto metrics = MakeMemoryMetrics();
-  Frontend frontend({}, service, control, work, work, *metrics);
-  http::Router router;
-  frontend.Register(router);
-  Heard heard;
-  const auto post = [&](const std::string& value) {
-    heard = {};
-    http::Request request;
-    request.method = "POST";
-    request.path = "/v1/completions";
-    request.headers = {{"millrace-cache", value}};
-    request.body = R"({"model": "m", "prompt": "hi"})";
-    router.Handle(std::move(request), std::make_unique<RecordingResponder>(&heard));
-    work.RunReady();
-    control.RunReady();
+TEST_F(FrontendTest, CacheHeaderWithAWordThatNobodyKnowsIsRefused) {
+  const auto answer_to = [this](const std::string& value) {
+    Heard heard;
+    Post(heard, "", kBody, {{"millrace-cache", value}});
+    RunReady();
     return heard.body;
   };
   for (const char* wrong : {"no_store", "off", "no-store;no-read", "no-store, never"}) {
-    const std::string answer = post(wrong);
+    const std::string answer = answer_to(wrong);
     EXPECT_NE(answer.find("must be 'no-store', 'no-read'"), std::string::npos) << wrong << ": " << answer;
   }
-  EXPECT_TRUE(service.started.empty());
-  post(" no-read ,no-store");
-  post("no-read");
-  post("");
-  ASSERT_EQ(service.started.size(), 3u);
-  EXPECT_FALSE(service.started[0].cache_read || service.started[0].cache_write);
-  EXPECT_TRUE(!service.started[1].cache_read && service.started[1].cache_write);
-  EXPECT_TRUE(service.started[2].cache_read && service.started[2].cache_write);
+  EXPECT_TRUE(service_.started.empty());
+  std::array<Heard, 3> heard;
+  size_t next = 0;
+  for (const char* value : {" no-read ,no-store", "no-read", ""}) {
+    Post(heard[next++], "", kBody, {{"millrace-cache", value}});
+    RunReady();
+  }
+  ASSERT_EQ(service_.started.size(), 3u);
+  EXPECT_FALSE(service_.started[0].cache_read || service_.started[0].cache_write);
+  EXPECT_TRUE(!service_.started[1].cache_read && service_.started[1].cache_write);
+  EXPECT_TRUE(service_.started[2].cache_read && service_.started[2].cache_write);
 }
 
 }  // namespace
