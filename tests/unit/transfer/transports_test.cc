@@ -37,6 +37,9 @@ bool TakeSharedMemoryAway() {
 }
 
 TEST(Transports, MachineWithoutRoomForSharedMemoryGivesPrivateMemoryAndSaysSo) {
+  if (std::ranges::none_of(All(), [](const auto* descriptor) { return descriptor->name == std::string("ucx"); })) {
+    GTEST_SKIP() << "this build has no transport between processes";
+  }
   const pid_t probe = fork();
   if (probe == 0) _exit(TakeSharedMemoryAway() ? 0 : 1);
   int status = 0;
@@ -45,7 +48,9 @@ TEST(Transports, MachineWithoutRoomForSharedMemoryGivesPrivateMemoryAndSaysSo) {
   const auto allocate_and_use = [] {
     if (!TakeSharedMemoryAway()) _exit(1);
     const auto transport = MakeTransport("ucx", {.devices = "lo"});
+    if (!transport.ok()) _exit(2);
     const auto memory = (*transport)->Allocate(1 << 20);
+    if (!memory.ok()) _exit(3);
     std::ranges::fill((*memory)->bytes(), std::byte{1});
     _exit((*transport)->Register((*memory)->bytes()).ok() ? 0 : 1);
   };
