@@ -1,8 +1,6 @@
 #include "common/api/frontend.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <optional>
 #include <utility>
 
@@ -133,7 +131,7 @@ void FrontendCall::OnParsed(StatusOr<ApiRequest> parsed) {
   ApiRequest& request = *parsed;
   stream_ = request.stream;
   const char* prefix = request.endpoint == Endpoint::kChat ? "chatcmpl-" : "cmpl-";
-  writer_.emplace(AnswerIdentity{request.endpoint, frontend_.NewId(prefix), WallClockMs() / 1000,
+  writer_.emplace(AnswerIdentity{request.endpoint, http::NewId(frontend_.rng_, prefix), WallClockMs() / 1000,
                                  request.completion.model, request.include_usage, request.return_token_ids});
   call_ = frontend_.service_.Start(std::move(request.completion), *this);
 }
@@ -349,13 +347,6 @@ void Frontend::CutShort() {
 
 void Frontend::CheckIdle() {
   if (calls_.empty() && when_idle_) std::exchange(when_idle_, nullptr)();
-}
-
-std::string Frontend::NewId(const char* prefix) {
-  std::array<char, 40> text{};
-  int n = std::snprintf(text.data(), text.size(), "%s%016llx%08x", prefix,
-                        static_cast<unsigned long long>(rng_.Next64()), static_cast<unsigned>(rng_.Next32()));
-  return {text.data(), static_cast<size_t>(n)};
 }
 
 }  // namespace millrace::api

@@ -58,7 +58,6 @@ class Frontend {
   void Count(int http_status);
   void Ended(uint64_t id);
   void CheckIdle();
-  std::string NewId(const char* prefix);
 
   const FrontendOptions options_;
   gateway::CompletionService& service_;

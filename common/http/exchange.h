@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "common/base/random.h"
 #include "common/http/server.h"
 
 namespace millrace::http {
@@ -51,9 +50,6 @@ struct Exchange {
 };
 
 std::unique_ptr<Responder> MakeResponder(std::shared_ptr<Exchange> exchange);
-
-// "req_..."
-std::string NewRequestId(Rng& rng);
 
 // Status line and headers, with Date, Connection and the request's id; framing headers are the caller's.
 std::string FormatHead(int status, const std::vector<Header>& headers, const std::string& request_id, bool keep_alive);

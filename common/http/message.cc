@@ -1,8 +1,17 @@
 #include "common/http/message.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 
 namespace millrace::http {
+
+std::string NewId(Rng& rng, std::string_view prefix) {
+  std::array<char, 32> hex{};
+  std::snprintf(hex.data(), hex.size(), "%016llx%08x", static_cast<unsigned long long>(rng.Next64()),
+                static_cast<unsigned>(rng.Next32()));
+  return std::string(prefix) + hex.data();
+}
 
 std::string_view Request::HeaderValue(std::string_view name) const {
   auto it = std::find_if(headers.begin(), headers.end(), [&](const Header& h) { return h.name == name; });

@@ -8,7 +8,12 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/random.h"
+
 namespace millrace::http {
+
+// The prefix and 96 random bits in hex: "req_...".
+std::string NewId(Rng& rng, std::string_view prefix);
 
 struct Header {
   std::string name;

@@ -114,13 +114,6 @@ void Exchange::ClientGone() {
   callback();
 }
 
-std::string NewRequestId(Rng& rng) {
-  std::array<char, 40> text{};
-  int n = std::snprintf(text.data(), text.size(), "req_%016llx%08x", static_cast<unsigned long long>(rng.Next64()),
-                        static_cast<unsigned>(rng.Next32()));
-  return {text.data(), static_cast<size_t>(n)};
-}
-
 std::string FormatHead(int status, const std::vector<Header>& headers, const std::string& request_id, bool keep_alive) {
   std::string head = "HTTP/1.1 " + std::to_string(status) + " ";
   head += ReasonPhrase(status);

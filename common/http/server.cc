@@ -345,7 +345,7 @@ void AsioConnection::Dispatch() {
   parser_.reset();
 
   auto request = std::make_shared<Request>();
-  request->id = NewRequestId(loop_->request_ids);
+  request->id = NewId(loop_->request_ids, "req_");
   request->method = View(message.method_string());
   SplitTarget(View(message.target()), *request);
   for (const auto& field : message) {
@@ -377,7 +377,7 @@ void AsioConnection::Refuse(int status, const std::string& message) {
                                  {"Content-Length", std::to_string(error.body.size())}};
   if (status == 503) headers.push_back({"Retry-After", "1"});
   ReleaseBody();
-  std::string bytes = FormatHead(status, headers, NewRequestId(loop_->request_ids), false) + error.body;
+  std::string bytes = FormatHead(status, headers, NewId(loop_->request_ids, "req_"), false) + error.body;
   pending_.fetch_add(bytes.size(), std::memory_order_relaxed);
   phase_ = Phase::kFlushing;
   close_after_ = true;
@@ -551,7 +551,7 @@ void AsioServer::RefuseConnection(tcp::socket& socket) {
                                  {{"Content-Type", error.content_type},
                                   {"Content-Length", std::to_string(error.body.size())},
                                   {"Retry-After", "1"}},
-                                 NewRequestId(loops_[0]->request_ids), false) +
+                                 NewId(loops_[0]->request_ids, "req_"), false) +
                       error.body;
   ErrorCode ec;
   socket.non_blocking(true, ec);
