@@ -55,7 +55,7 @@ struct GenerateConfig {
     schema.Add("ignore-eos", &ignore_eos, {.help = "go on to --max-tokens whatever comes"});
     schema.Add("threads", &threads, {.help = "compute threads; 0 = one a processor"});
     schema.Add("chunk-tokens", &chunk_tokens, {.help = "prompt tokens computed at a time; changes no result"});
-    schema.Add("isa", &isa, {.help = "instruction set; changes no result", .choices = {"auto", "avx2", "avx512"}});
+    schema.Add("isa", &isa, {.help = "instruction set; changes no result", .choices = engine::cpu::IsaNames()});
     schema.Add("json", &json, {.help = "print prompt_token_ids, token_ids, text and finish_reason as JSON"});
   }
 

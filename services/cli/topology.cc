@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "common/cluster/instance.h"
+#include "common/engine/cpu/isa.h"
 #include "common/http/server.h"
 #include "common/policy/policy.h"
 
@@ -94,7 +95,7 @@ void UpConfig::Describe(config::Schema& schema) {
   schema.Add("threads", &threads, {.help = "compute threads of each worker; 0 = its default"});
   schema.Add("context", &context, {.help = "longest sequence in tokens; 0 = the model's"});
   schema.Add("isa", &isa,
-             {.help = "instruction set of each worker; changes no result", .choices = {"auto", "avx2", "avx512"}});
+             {.help = "instruction set of each worker; changes no result", .choices = engine::cpu::IsaNames()});
   schema.Add("kv-memory", &kv_memory,
              {.help = "KV memory of each worker, e.g. 512MiB; empty = its default", .min = 1 << 20});
   schema.Add("store-capacity", &store_capacity,

@@ -2,6 +2,8 @@
 
 #include <filesystem>
 
+#include "common/engine/cpu/isa.h"
+
 namespace millrace::worker {
 
 void WorkerConfig::Describe(config::Schema& schema) {
@@ -10,7 +12,7 @@ void WorkerConfig::Describe(config::Schema& schema) {
   schema.Add("cache-dir", &cache_dir, {.help = "folder of packed weights; empty = the user's cache folder"});
   schema.Add("threads", &threads, {.help = "threads of the engine; 0 = one a processor", .max = 512});
   schema.Add("context", &context, {.help = "longest sequence in tokens; 0 = the model's"});
-  schema.Add("isa", &isa, {.help = "instruction set; changes no result", .choices = {"auto", "avx2", "avx512"}});
+  schema.Add("isa", &isa, {.help = "instruction set; changes no result", .choices = engine::cpu::IsaNames()});
   schema.Add("kv-memory", &kv_memory, {.help = "memory for KV", .min = 1 << 20});
   schema.Add("balancers", &balancers,
              {.help = "host:port of each replica of this worker's balancer; a name may have many addresses",

@@ -4,6 +4,8 @@
 
 namespace millrace::engine::cpu {
 
+std::vector<std::string> IsaNames() { return {"auto", "avx2", "avx512"}; }
+
 StatusOr<Isa> ParseIsa(std::string_view text) {
   if (text == "auto") return Isa::kAuto;
   if (text == "avx2") return Isa::kAvx2;

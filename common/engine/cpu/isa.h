@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/base/status.h"
 
@@ -13,7 +14,9 @@ struct Kernels;
 
 enum class Isa : uint8_t { kAuto, kAvx2, kAvx512 };
 
-// "auto", "avx2", "avx512"; kInvalidArgument lists them.
+// "auto", "avx2", "avx512".
+std::vector<std::string> IsaNames();
+// By name; kInvalidArgument lists them.
 StatusOr<Isa> ParseIsa(std::string_view text);
 // Whether this machine has it; kAuto: whether it has any.
 bool MachineHas(Isa isa);
