@@ -18,7 +18,7 @@ Status CheckListen(const std::string& host, uint16_t port) {
   hints.ai_flags = AI_PASSIVE;
   addrinfo* found = nullptr;
   if (const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found); error != 0) {
-    return InvalidArgument("--host " + host + ": " + gai_strerror(error));
+    return Status(Code::kInvalidArgument, Reason::kBadValue, "--host " + host + ": " + gai_strerror(error));
   }
   const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int yes = 1;
@@ -33,9 +33,9 @@ Status CheckListen(const std::string& host, uint16_t port) {
                   where + " is in use by another program: stop it, or choose another --port (0 = any free one)");
   }
   if (error == EADDRNOTAVAIL) {
-    return InvalidArgument(
-        "--host " + host +
-        " is not an address of this machine; 127.0.0.1 serves this machine alone, 0.0.0.0 others too");
+    return Status(Code::kInvalidArgument, Reason::kBadValue,
+                  "--host " + host +
+                      " is not an address of this machine; 127.0.0.1 serves this machine alone, 0.0.0.0 others too");
   }
   return ErrnoStatus(error, "listen on " + where + " (--host, --port)");
 }

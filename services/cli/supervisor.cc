@@ -180,7 +180,9 @@ Status Supervisor::FirstFailure() const {
   for (const Child& child : children_) {
     if (child.served_once || child.failures == 0) continue;
     const std::string log = folder_.log_path(child.plan.name);
-    if (child.wrong_usage) return InvalidArgument(child.plan.name + " refuses its flags:" + LogTail(log));
+    if (child.wrong_usage) {
+      return Status(Code::kInvalidArgument, Reason::kBadValue, child.plan.name + " refuses its flags:" + LogTail(log));
+    }
     // Without an address of its own to come back to, a process that never served fails again the same way.
     if (child.failures < kMaxEarlyFailures && child.plan.role != "gateway") continue;
     return FailedPrecondition(child.plan.name + " does not start; the end of " + log + ":" + LogTail(log));

@@ -54,10 +54,9 @@ int Supervise(const UpConfig& config, const StateFolder& folder, const std::stri
   Supervisor supervisor(config, folder, programs,
                         [&console](const std::string& line, bool transient) { console.Print(line, transient); });
   if (const Status status = supervisor.Start(); !status.ok()) {
-    if (status.code() != Code::kCancelled) Fail(kName, status);
+    const int exit_status = status.code() == Code::kCancelled ? 0 : Fail(kName, status);
     supervisor.Stop();
-    if (status.code() == Code::kCancelled) return 0;
-    return status.code() == Code::kInvalidArgument ? 2 : 1;
+    return exit_status;
   }
   PrintReady(config, supervisor, console);
   ready();

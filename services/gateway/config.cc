@@ -42,12 +42,11 @@ void Config::Describe(config::Schema& schema) {
              {.help = "a peer with work and no progress for so long is dead", .min = 50, .max = 600000});
 }
 
-Status Config::Validate(const std::string& process_host) const {
-  const std::string& host = api_host.empty() ? process_host : api_host;
+Status Config::Validate(const std::string& host) const {
   auto bad = [](std::string message) { return Status(Code::kInvalidArgument, Reason::kBadValue, std::move(message)); };
   if (liveness.silence < 2 * liveness.heartbeat) return bad("--silence-ms must be at least twice --heartbeat-ms");
-  if (api_key_file.empty() && !allow_anonymous && !http::IsLoopback(host)) {
-    return bad((api_host.empty() ? "--host " : "--api-host ") + host +
+  if (api_key_file.empty() && !allow_anonymous && !http::IsLoopback(ApiHost(host))) {
+    return bad((api_host.empty() ? "--host " : "--api-host ") + ApiHost(host) +
                " is open to others: give --api-key-file, or --allow-anonymous to serve anybody");
   }
   return OkStatus();
@@ -59,7 +58,7 @@ std::string Config::ModelName() const {
 
 http::ServerOptions Config::ServerOptions(const std::string& host) const {
   http::ServerOptions options;
-  options.host = api_host.empty() ? host : api_host;
+  options.host = ApiHost(host);
   options.port = port;
   options.max_connections = max_connections;
   options.max_body_bytes = max_body.value;

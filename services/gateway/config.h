@@ -34,6 +34,8 @@ struct Config {
   Status Validate(const std::string& host) const;
 
   std::string ModelName() const;  // what clients call it
+  // Where the API listens in a process of that --host.
+  const std::string& ApiHost(const std::string& host) const { return api_host.empty() ? host : api_host; }
   http::ServerOptions ServerOptions(const std::string& host) const;
   StatusOr<api::FrontendOptions> FrontendOptions() const;  // reads the key file
   runtime::GatewayOptions GatewayOptions(std::shared_ptr<const recipe::ModelRecipe> recipe,
