@@ -77,6 +77,7 @@ TEST(Codec, Pick) {
   EXPECT_EQ(out.layout_digest, in.layout_digest);
   EXPECT_EQ(out.prompt_tokens, in.prompt_tokens);
   EXPECT_EQ(out.max_new_tokens, in.max_new_tokens);
+  EXPECT_EQ(out.model_digest, in.model_digest);
   EXPECT_EQ(out.excluded, in.excluded);
   const auto route = Trip<PickProtocol::Down>(Route{.instance_id = "i", .incarnation = 7, .address = "h:1"});
   EXPECT_EQ(route.instance_id, "i");
